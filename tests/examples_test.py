@@ -11,8 +11,8 @@ from motif_jax.files import read_json, read_lines
 from motif_jax.replays.replay import load_replay
 
 SMALL = {
-    "collect.num_pairs": 1500, "collect.num_workers": 1, "reward.num_epochs": 2, "policy.num_workers": 1,
-    "policy.games_per_worker": 16, "policy.train_for_env_steps": 6144, "evaluate.episodes": 10,
+    "collect.num_pairs": 800, "collect.num_workers": 1, "reward.num_epochs": 2, "policy.num_workers": 1,
+    "policy.games_per_worker": 16, "policy.train_for_env_steps": 2048, "evaluate.episodes": 10,
     "evaluate.num_workers": 1,
 }  # fmt: skip
 LOOPS = {  # by name: its last line
@@ -46,7 +46,7 @@ def test_a_loop_runs_with_the_small_command_of_its_docstring(loop, optimised, mo
 @pytest.mark.slow
 def test_an_encoder_of_ones_own_learns_from_the_pixels_of_minatar(launch, tmp_path):
     pytest.importorskip("minatar", reason="needs the extra [minatar]")
-    values = ("policy.train_for_env_steps=4096", "policy.num_workers=1", "evaluate.episodes=4")
+    values = ("policy.train_for_env_steps=2048", "policy.num_workers=1", "evaluate.episodes=4")
     flags = [f"--config.{value}" for value in values]
     launch("--config=examples/minatar/config.py", f"--workdir={tmp_path}", *flags, status=0)
     assert "network examples.minatar.breakout:Encoder" in Seen((tmp_path / "report/index.html").read_text()).text

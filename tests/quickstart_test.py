@@ -147,7 +147,7 @@ def test_what_only_prints_ends_well_without_a_report(tmp_path, arguments, number
 
 
 @pytest.mark.parametrize(("arguments", "workdir", "said"), [
-    (["--goal=golf"], "w", "unknown goal 'golf'"), (["code:golf"], "w", "unknown game 'golf'"),
+    (["--goal=golf"], "w", "unknown goal 'golf'"),
     (["--goal=find the princess"], "w", "in your own words needs a language model, --judge=smollm2"),
     (["--judge=nowhere.gguf"], "w", "there is no directory and no file 'nowhere.gguf' (--judge)"),
     (["ilql", "--judge=smollm2"], "w", "--judge=smollm2 judges messages of NetHack, and ilql plays games of words"),

@@ -19,7 +19,7 @@ SMALL = (
 )  # fmt: skip
 STAGES = "--stage=collect,annotate,report"
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-STARTS = 5  # that are interrupted
+STARTS = 3  # that are interrupted
 
 
 def start(*arguments, redirected="", env=None, **streams) -> subprocess.Popen:

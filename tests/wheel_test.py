@@ -70,7 +70,3 @@ def test_an_installed_copy_runs_by_the_names_of_its_configs(wheel, tmp_path):
     assert (tmp_path / "run/dataset/dataset.json").is_file()
     again = run([script, *flags], tmp_path, PYTHONPATH=str(site))  # the console script, which finds it complete
     assert again == "collect: complete in 'run', skipped\n"
-    watch = ["--config=quickstart", "--workdir=new", "--stage=visualize"]
-    watch += ["--config.visualize.policy=motif_jax/quickstart"]
-    told = run([script, *watch], tmp_path, PYTHONPATH=str(site))  # the release that comes with it
-    assert "policy-" in told.splitlines()[0]

@@ -10,8 +10,7 @@ from typing import Any
 from motif_jax.audit.findings import Findings
 from motif_jax.console import clean, print_line
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import findings_blocks, page, table
-from motif_jax.pages.formats import esc, exact
+from motif_jax.pages.blocks import esc, exact, findings_blocks, page, table
 
 FILE = "audit"
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -32,7 +31,7 @@ from motif_jax.console import clean
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import from_first_host, host_copy
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
-from motif_jax.devices.releases import find_release, is_release, read_release
+from motif_jax.devices.releases import checksum_of, find_release, is_release, read_release
 from motif_jax.files import LAYOUT_KEY, check_layout, checkpoint_steps
 from motif_jax.structs import UserError
 from motif_jax.system.errors import is_about_the_file
@@ -70,7 +69,7 @@ class Checkpoints:
     ) -> None:
         """Starts to write a checkpoint; the next save, or `close`, waits for it and deletes surplus ones."""
         # Copies on the host, because the next step may reuse the memory of `state`, and one device must be able to read
-        # a checkpoint of four. Orbax refuses empty arrays: `_with_empty` puts them back from the metadata.
+        # a checkpoint of four. Orbax refuses empty arrays: `_read` puts them back from the metadata.
         arrays = host_copy(state)
         copy = jax.tree.map(lambda array: array if array.size else None, arrays)
         every, before = self._milestone_every, max(self.steps(), default=0)
@@ -88,8 +87,8 @@ class Checkpoints:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.directory))
         self._prune()
         self._may_delete = True
-        if not self._manager.save(step, args=items):
-            raise RuntimeError(f"checkpoint {step} was not written to {str(self.directory)!r}")
+        saved = self._manager.save(step, args=items)
+        assert saved, f"checkpoint {step} was not written to {self.directory}"
         self._rankings[step] = added
 
     def steps(self) -> list[int]:
@@ -116,7 +115,16 @@ class Checkpoints:
         if sum_of_arrays(arrays) != checksum:
             raise ValueError("its arrays are damaged")
         empty = {tuple(path): (shape, dtype) for path, shape, dtype in metadata.get(EMPTY, [])}
-        return step, _with_empty(arrays, empty), metadata
+
+        def put_back(path: Any, array: Any) -> Any:
+            if array is not None or (name := keys_of(path)) not in empty:
+                return None if array is None else np.asarray(array)
+            shape, dtype = empty[name]
+            if 0 not in shape:
+                raise ValueError("its metadata are damaged")
+            return np.zeros(shape, dtype)
+
+        return step, jax.tree_util.tree_map_with_path(put_back, arrays, is_leaf=lambda leaf: leaf is None), metadata
 
     def latest(self) -> tuple[int, Any, dict[str, Any]] | None:
         """Step, arrays in dictionaries and metadata of the last readable checkpoint; None without checkpoints.
@@ -153,12 +161,8 @@ class Checkpoints:
         for step in order:
             if checkpoint := self._try(step, self._read):
                 return checkpoint
-        has, where = ", ".join(map(str, steps)) or "none", repr(str(self.directory))
-        if not order:
-            raise UserError(f"{where} has no checkpoint {which}; it has {has}")
-        some = which in ("last", "best")
-        named = f"no checkpoint in {where} can" if some else f"checkpoint {which} in {where} cannot"
-        raise UserError(f"{named} be read, see the warnings; it has {has}")
+        has = ", ".join(map(str, steps)) or "none"
+        raise UserError(f"{str(self.directory)!r} has no readable checkpoint {which!r}; it has {has}")
 
     def close(self) -> None:
         """Waits for the checkpoint that is being written, and deletes surplus ones."""
@@ -193,7 +197,7 @@ class Checkpoints:
 
 
 def reading(directory: Path) -> contextlib.closing[Checkpoints]:
-    """Opens checkpoints for reading, and closes them at the end of a `with`."""
+    """Opens checkpoints for a `with`, which closes them."""
     return contextlib.closing(Checkpoints(directory))
 
 
@@ -219,29 +223,8 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
     return not (record.exc_info and "/orbax/" in record.pathname)
 
 
-def _with_empty(tree: Any, empty: dict[tuple[str, ...], tuple[list[int], str]], path: tuple[str, ...] = ()) -> Any:
-    """The arrays that orbax has read; None stands for arrays without elements, which are put back."""
-    if isinstance(tree, dict):
-        return {key: _with_empty(inner, empty, (*path, str(key))) for key, inner in tree.items()}
-    if isinstance(tree, list | tuple):
-        return [_with_empty(inner, empty, (*path, str(number))) for number, inner in enumerate(tree)]
-    if tree is not None:
-        return np.asarray(tree)
-    if path not in empty:
-        return None
-    shape, dtype = empty[path]
-    if 0 not in shape:
-        raise ValueError("its metadata are damaged")
-    return np.zeros(shape, dtype)
-
-
 def _reason(error: Exception) -> str:
     return clean((str(error).splitlines() or [""])[0], 200)
-
-
-def checksum_of(metadata: dict[str, Any]) -> str:
-    """SHA-256 checksum of metadata, which must be JSON's types."""
-    return hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
 
 
 def find_checkpoints(path: Path, kind: str = "reward") -> Path:

@@ -121,15 +121,12 @@ class Vote(enum.IntEnum):
     FAILED = 3
 
 
-class Hosts:
+class Hosts(contextlib.AbstractContextManager["Hosts"]):
     """Keeps the hosts of a run in step; a context manager around all work that needs the other hosts."""
 
     def __init__(self) -> None:
         self.me, self.count = jax.process_index(), jax.process_count()
         self._over = False  # the last vote has taken place
-
-    def __enter__(self) -> Hosts:
-        return self
 
     def __exit__(self, _: type | None, error: BaseException | None, __: TracebackType | None) -> None:
         if self.count == 1:

@@ -29,7 +29,6 @@ from jax.sharding import PartitionSpec as P
 
 from motif_jax.devices.parameters import name_of
 from motif_jax.structs import UserError
-from motif_jax.system.errors import in_words
 
 DATA, FSDP, TENSOR = AXES = ("data", "fsdp", "tensor")
 Tree = TypeVar("Tree")
@@ -37,18 +36,12 @@ Tree = TypeVar("Tree")
 Rules = Sequence[tuple[str, P]]
 
 
-# ---- the mesh
-
-
 def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str = "") -> Mesh:
     """Arranges the first `num_devices` (0: all) of all hosts as a mesh; raises UserError for sizes that do not fit."""
     devices = jax.devices()
-    flag = f"{section}.num_devices"
-    if not 0 <= num_devices <= len(devices):
-        kind = devices[0].platform
-        raise UserError(f"{num_devices} devices were asked for, but there are {len(devices)} of kind {kind} ({flag})")
-    if num_devices and num_devices < len(devices) and jax.process_count() > 1:
-        raise UserError(f"with several hosts all of their {len(devices)} devices are used, not {num_devices} ({flag})")
+    if num_devices > len(devices) or (0 < num_devices < len(devices) and jax.process_count() > 1):
+        there = f"{len(devices)} of kind {devices[0].platform}, and several hosts use all of theirs"
+        raise UserError(f"{num_devices} devices were asked for, but there are {there} ({section}.num_devices)")
     devices = devices[: num_devices or None]
     if fsdp * tensor == 1:
         return jax.make_mesh((len(devices), 1, 1), AXES, (AxisType.Auto,) * 3, devices=devices)
@@ -72,9 +65,6 @@ def local_mesh(num_rows: int) -> Mesh:
 def batch_parts(mesh: Mesh) -> int:
     """The number of parts into which `shard` cuts a batch."""
     return mesh.shape[DATA] * mesh.shape[FSDP]
-
-
-# ---- where arrays lie
 
 
 def replicate(tree: Tree, mesh: Mesh) -> Tree:
@@ -105,18 +95,7 @@ def shardings(tree: Any, mesh: Mesh, rules: Rules = ()) -> Any:
     def cut(path: Sequence[Any], leaf: Any) -> NamedSharding:
         name = ".".join(name_of(path))
         spec = next((spec for pattern, spec in rules if re.search(pattern, name)), None)
-        if spec is None:
-            return NamedSharding(mesh, _default_spec(leaf.shape, mesh))
-        sharding = NamedSharding(mesh, spec)
-        try:
-            sharding.shard_shape(leaf.shape)
-        except ValueError:
-            sizes = ", ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-            raise UserError(
-                f"the parameter {name}, of shape {leaf.shape}, cannot be cut as {spec} on a mesh of {sizes} "
-                "(--config.policy.fsdp, .tensor)"
-            ) from None
-        return sharding
+        return NamedSharding(mesh, _default_spec(leaf.shape, mesh) if spec is None else spec)
 
     return jax.tree_util.tree_map_with_path(cut, tree)
 
@@ -139,9 +118,6 @@ def _put(tree: Tree, where: Any) -> Tree:
         return jax.make_array_from_process_local_data(sharding, array, array.shape)
 
     return jax.tree.map(put, tree, where)
-
-
-# ---- programs on all devices
 
 
 def map_update(
@@ -186,9 +162,6 @@ def total(tree: Tree) -> Tree:
     return jax.lax.psum(tree, DATA)
 
 
-# ---- memory of a device
-
-
 class DeviceMemory(NamedTuple):
     """Memory of a device, in bytes."""
 
@@ -202,31 +175,6 @@ def describe_memory(device: Any) -> DeviceMemory | None:
     if "bytes_limit" not in stats:
         return None
     return DeviceMemory(stats["bytes_limit"], stats["bytes_limit"] - stats.get("bytes_in_use", 0))
-
-
-def needed_bytes(compiled: Any) -> int:
-    """Bytes that a compiled program takes on a device beside its arguments; 0 if the compiler does not know."""
-    analysis = compiled.memory_analysis()
-    if analysis is None:
-        return 0
-    return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
-
-
-def check_fits(program: Any, arguments: tuple[Any, ...], device: Any, what: str, flags: str) -> None:
-    """Raises UserError if a jitted program needs more memory than is free on a device; does nothing on CPUs.
-
-    The program is compiled, but not called; a later call finds it in JAX's cache on disk. `what`: the subject of the
-    sentence. `flags`: those that reduce the memory.
-    """
-    memory = describe_memory(device)
-    if memory is None:
-        return
-    needed = needed_bytes(program.lower(*arguments).compile())
-    if needed > memory.free:
-        raise UserError(
-            f"{what} needs {in_words(needed)} of the memory of {device.device_kind}, but only {in_words(memory.free)} "
-            f"of {in_words(memory.limit)} are free ({flags})"
-        )
 
 
 # ---- copies from a mesh to one host, and between hosts

@@ -37,26 +37,20 @@ def check_parameters(tree: Any, source: Path, flag: str = "path") -> None:
 
 
 def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
-    """Puts arrays into the tree structure of `like`; raises UserError for another name, shape or dtype, and for numbers
-    that are not finite.
+    """Puts arrays into the structure of `like`; raises UserError unless names, shapes and dtypes are equal and all
+    numbers finite.
     """
     wanted, structure = jax.tree_util.tree_flatten_with_path(like)
-    by_path = dict(by_path)
-    leaves: list[Any] = []
-    for path, leaf in wanted:
-        array = by_path.pop(name_of(path), None)
-        array = None if array is None else np.asarray(array)
-        if array is None or array.shape != leaf.shape or array.dtype != leaf.dtype:
-            has = "nothing" if array is None else f"{array.shape} {array.dtype}"
+    arrays = {name: np.asarray(array) for name, array in by_path.items()}
+    expected = {name_of(path): f"{leaf.shape} {leaf.dtype}" for path, leaf in wanted}
+    has = {name: f"{array.shape} {array.dtype}" for name, array in arrays.items()}
+    for name in (*expected, *sorted(has)):
+        if has.get(name) != expected.get(name):
             raise UserError(
-                f"the checkpoint in {str(source)!r} is of another architecture: {'.'.join(name_of(path))} is {has}, "
-                f"not {leaf.shape} {leaf.dtype} ({flag})"
+                f"the checkpoint in {str(source)!r} is of another architecture: {'.'.join(name)} is "
+                f"{has.get(name, 'nothing')}, not {expected.get(name, 'nothing')} ({flag})"
             )
-        leaves.append(array)
-    if by_path:
-        extra = ".".join(sorted(by_path)[0])
-        raise UserError(f"the checkpoint in {str(source)!r} is of another architecture: it also has {extra} ({flag})")
-    tree = jax.tree_util.tree_unflatten(structure, leaves)
+    tree = jax.tree_util.tree_unflatten(structure, [arrays[name_of(path)] for path, _ in wanted])
     check_parameters(tree, source, flag)
     return tree
 

@@ -26,7 +26,7 @@ import numpy as np
 import safetensors.numpy
 
 from motif_jax.files import CHECKSUM, read_json, to_plain, write_json, write_whole
-from motif_jax.structs import UserError, naming
+from motif_jax.structs import UserError, legible, naming
 from motif_jax.system.foreign import LIMIT, parse_foreign_json, read_bytes, sha256_of
 
 ZOO = Path(__file__).parents[1] / "zoo"
@@ -70,26 +70,28 @@ def file_of(directory: Path, kind: str) -> Path:
 
 def read_metadata(directory: Path) -> Metadata:
     """The content of config.json; raises UserError if it or the card is damaged."""
-    with _refusing(directory, METADATA):
+    with _reading(directory, METADATA):
         metadata = parse_foreign_json(read_bytes(directory / METADATA, LIMIT))
         if metadata.pop(CHECKSUM, None) != _checksum(metadata):
             raise ValueError("its checksum is missing or differs: it is not what was written there")
-        if not isinstance(metadata.get("files"), dict):
-            raise ValueError("it has no checksums")
-        if metadata.get("format") != FORMAT:
-            raise ValueError(f"its format is {metadata.get('format')!r}, but this version reads {FORMAT}")
+        if metadata["format"] != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}, which this version reads")
     read_checked(directory, CARD, metadata, LIMIT)
     return metadata
 
 
+def checksum_of(metadata: Metadata) -> str:
+    """The SHA-256 of metadata of JSON's types, independent of spaces and of the order of keys."""
+    return hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()
+
+
 def _checksum(metadata: Metadata) -> str:
-    """The checksum of metadata, independent of spaces and of the order of keys."""
-    return "sha256:" + hashlib.sha256(json.dumps(metadata, sort_keys=True).encode()).hexdigest()[:16]
+    return f"sha256:{checksum_of(metadata)[:16]}"
 
 
 def read_checked(directory: Path, name: str, metadata: Metadata, limit: int = LARGEST) -> bytes:
     """The bytes of one file of a release; raises UserError if their SHA-256 differs from the one in `metadata`."""
-    with _refusing(directory, name):
+    with _reading(directory, name):
         data = read_bytes(directory / name, limit)
         if hashlib.sha256(data).hexdigest() != metadata["files"].get(name):
             raise ValueError(f"its checksum is not the one in {METADATA}")
@@ -131,11 +133,11 @@ def _of_kind(directory: Path, metadata: Metadata, kind: str) -> Metadata:
     """Step and metadata of a policy or a reward. Who reads more of the metadata does so within `usable`."""
     if kind not in metadata:
         raise UserError(f"the release in {str(directory)!r} has no {kind}")
-    with _refusing(directory, METADATA):
+    with _reading(directory, METADATA):
         entry: Metadata = _numbers(metadata[kind])
         facts = entry["facts"]
         parts = [facts, facts["config"]["env"], facts["sources"]] if kind == "policy" else [facts]
-        if not (isinstance(entry["step"], int) and all(isinstance(part, dict) for part in parts)):
+        if not (isinstance(entry["step"], int) and all(isinstance(part, dict) for part in parts)):  # it names a folder
             raise ValueError(f"it lacks what a {kind} needs")
         return entry
 
@@ -145,14 +147,12 @@ def _read_tree(directory: Path, kind: str, metadata: Metadata) -> dict[str, Any]
     name = file_of(directory, kind).name
     data = read_checked(directory, name, metadata)
     tree: dict[str, Any] = {}
-    with _refusing(directory, name):
+    with _reading(directory, name):
         for path, array in safetensors.numpy.load(data).items():
             *folders, last = path.split(".")
             inner = tree
             for folder in folders:
-                inner = inner.setdefault(folder, {})
-                if not isinstance(inner, dict):
-                    raise ValueError(f"{path!r:.80} lies within a tensor")
+                inner = inner.setdefault(folder, {})  # an AttributeError within a tensor
             if last in inner:
                 raise ValueError(f"{path!r:.80} holds other tensors")
             inner[last] = array
@@ -196,7 +196,7 @@ def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]
     changed = [METADATA] if os.path.lexists(directory / METADATA) and not before else []
     for name in names:
         if os.path.lexists(directory / name):
-            with _refusing(directory, name):
+            with _reading(directory, name):
                 if sha256_of(directory / name) not in (before.get(name), digests.get(name)):
                     changed.append(name)
     if changed:
@@ -220,15 +220,10 @@ def usable(directory: Path) -> Iterator[None]:
         ) from error
 
 
-@contextlib.contextmanager
-def _refusing(directory: Path, name: str) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise UserError(f"the release in {str(directory)!r} has no file {name!r}") from error
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, safetensors.SafetensorError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"the release in {str(directory)!r} cannot be used: {name!r}: {reason}") from error
+def _reading(directory: Path, name: str) -> contextlib.AbstractContextManager[None]:
+    what = f"{name!r} of the release in {str(directory)!r}"
+    kinds = LookupError, TypeError, AttributeError, RecursionError, safetensors.SafetensorError
+    return legible(what, "", *kinds)
 
 
 def _numbers(tree: Any) -> Any:

@@ -75,7 +75,6 @@ class EventCounter:
     """Plays episodes back and counts their events."""
 
     def __init__(self, env: Mapping[str, Any], seed: int, happenings: Happenings):
-        """`env` and `seed` are those of the episodes."""
         self._env, self._seed, self._happenings = dict(env), seed, happenings
         self._game: Game | None = None
 

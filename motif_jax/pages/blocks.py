@@ -1,4 +1,4 @@
-"""Building blocks of HTML pages: one self-contained file each, dark and light, readable on a phone.
+"""Building blocks of HTML pages: one self-contained file each, dark and light, readable on a phone; and formats.
 
 All texts of games and models go through `esc`. As a second barrier, the page's content security policy forbids all
 scripts but ours, and loading anything.
@@ -11,19 +11,122 @@ import csv
 import hashlib
 import html
 import io
+import itertools
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from motif_jax.pages.formats import CONTROLS, Interval, esc, exact
+CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if chr(code) not in "\t\n"}
 
-# The figures of a page as CSV: a link beside a table or a chart that contains the file, so that it works offline.
-#
-# Numbers have no thousands separators. A text that a spreadsheet would evaluate as a formula gets an apostrophe in
-# front, because captions, names of models and answers are not trusted.
+
+class Interval(NamedTuple):
+    """A mean and its 95 % confidence interval; None if unknown, as for a single episode."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+    median: float | None = None  # if known
+    n: int | None = None  # number of values, if it differs from what the reader expects
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """The interval's ends; (mean, mean) if unknown."""
+        return (self.mean, self.mean) if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def spelt(self) -> str:
+        """The mean with its interval, in a sentence."""
+        return f"{exact(self.mean)} {self.words}".rstrip()
+
+    @property
+    def words(self) -> str:
+        """The interval's ends in brackets, and n; unknown parts are left out."""
+        ends = "" if self.low is None or self.high is None else f"[{exact(self.low)}, {exact(self.high)}]"
+        return ends if self.n is None else f"{ends} n = {self.n:,}".lstrip()
+
+
+def esc(text: Any) -> str:
+    """Escapes any value as HTML text; control characters are shown as U+FFFD."""
+    return html.escape(str(text).translate(CONTROLS), quote=True)
+
+
+def amount(value: float | None) -> str:
+    """Formats a number for a label: 0.25, 1,200, 35k, 2.5M; None is a dash."""
+    if value is None:
+        return "–"
+    short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
+    size = abs(short)
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size >= max(unit, 1e4):
+            return f"{short / unit:,g}{name}"
+    if size >= 1000:
+        return f"{value:,.0f}"
+    return "0" if not size else f"{short:g}"
+
+
+def exact(value: float) -> str:
+    """Formats a number for a table: more digits than `amount`."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
+
+
+def labels(marks: Sequence[float]) -> list[str]:
+    """Formats ticks with just enough digits to distinguish them."""
+    step = min((after - before for before, after in itertools.pairwise(marks)), default=1.0)
+    short = [amount(mark) for mark in marks]
+    if step >= 1 and len(set(short)) == len(marks):
+        return short
+    digits = next((places for places in range(9) if abs(round(step, places) - step) < step / 100), 9)
+    return [f"{mark:,.{digits}f}" if mark else "0" for mark in marks]
+
+
+def ticks(low: float, high: float, count: int = 4) -> list[float]:
+    """Round numbers from at most `low` to at least `high`."""
+    if high - low <= 1e-9 * max(abs(low), abs(high)):  # twelve digits would not distinguish the ticks
+        high = low + (abs(low) or 1.0)
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+
+def in_words(count: int) -> str:
+    """A number in words, such as 1.5 million."""
+    short = float(f"{count:.3g}")  # first, so that 999,999,999 is 1 billion
+    for size, word in ((1e9, "billion"), (1e6, "million")):
+        if count >= 1e6 and short >= size:
+            return f"{short / size:,g} {word}"
+    return f"{count:,}"
+
+
+def duration(seconds: float | None) -> str:
+    """A duration in words, such as 12 minutes; None is a dash."""
+    if seconds is None:
+        return "–"
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
+
+
+def machine_words(machine: Mapping[str, Any]) -> str:
+    """A machine of `system.machine.describe` in a few words, as HTML; "" if it is not known."""
+    if not machine.get("processor"):
+        return ""
+    words = [machine["processor"]]
+    if machine.get("device") and "cpu" not in machine["device"].lower():
+        words.insert(0, f"{machine.get('devices', 1)} × {machine['device']}")
+    if machine.get("cores"):
+        words.append(f"{machine['cores']} cores")
+    return esc(", ".join(words))
+
+
+# ---- figures as CSV, in a link that contains the file, so that it works offline
 
 FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\n]")
 NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?(e[+-]?\d+)?")
@@ -53,7 +156,7 @@ def csv_link(sheet: Sheet) -> str:
 
 
 def _harmless(value: Any) -> Any:
-    """The value as a cell that a spreadsheet does not evaluate."""
+    """The value as a cell that a spreadsheet does not evaluate as a formula: captions and answers are not trusted."""
     if value is None or isinstance(value, bool | int | float):
         return value
     text = str(value).translate(CONTROLS)

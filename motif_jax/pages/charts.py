@@ -12,8 +12,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from motif_jax.pages.blocks import csv_link, of_intervals
-from motif_jax.pages.formats import Interval, amount, esc, exact, labels, ticks
+from motif_jax.pages.blocks import Interval, amount, csv_link, esc, exact, labels, of_intervals, ticks
 
 COLOURS = ("first", "second", "good", "plum", "unknown", "teal", "pink", "tie")  # variables of assets/page.css
 POINTS = 240  # most points of a line; longer lines are averaged

@@ -1,4 +1,4 @@
-"""Figures of training and of evaluated players: their titles and order, records of players, tables and charts.
+"""Figures of training and of evaluated players: titles, order, records of players, tables, charts, and statistics.
 
 A figure that WORDS does not contain is shown under the name that its world gives it.
 """
@@ -6,12 +6,14 @@ A figure that WORDS does not contain is shown under the name that its world give
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from motif_jax.pages.blocks import asset, cell, data_script, noted, of_intervals, table
-from motif_jax.pages.charts import COLOURS, Point, bars, reach, spark, track
-from motif_jax.pages.formats import Interval, esc, exact, number
+import numpy as np
+
+from motif_jax.pages.blocks import Interval, asset, cell, data_script, esc, exact, noted, of_intervals, table
+from motif_jax.pages.charts import COLOURS, Band, Point, bars, reach, spark, track
 from motif_jax.screens import PALETTE
 
 WORDS = {  # of the evaluation's figures: title and note
@@ -80,14 +82,14 @@ def curves_of(metrics: Iterable[str]) -> list[Curve]:
 
 def curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
     """The points (steps, value) of a metric of training, from the rows that have it."""
-    return [(row["env_steps"], number(row[name])) for row in rows if row.get(name) is not None]
+    return [(row["env_steps"], float(row[name])) for row in rows if row.get(name) is not None]
 
 
 def all_metrics(rows: Sequence[Mapping[str, Any]]) -> str:
     """A folded table of everything that a stage has written to `metrics.jsonl`, with small curves, as HTML."""
     body = []
     for name in sorted({name for row in rows for name in row}):
-        if values := [number(row[name]) for row in rows if isinstance(row.get(name), int | float)]:
+        if values := [row[name] for row in rows if isinstance(row.get(name), int | float)]:
             figures = (f"{value:,.4g}" for value in (values[0], min(values), max(values), values[-1]))
             body.append([esc(name), *figures, spark(values)])
     head = ("metric", "first", "lowest", "highest", "last", "")
@@ -161,11 +163,8 @@ Players = dict[str, list[Player]]  # by the rules of their games; first "", thos
 
 
 def arranged(by_directory: Mapping[str, Player]) -> Players:
-    """Players by the rules of their games: first the workdir's policy, its best decoding first; random play last.
-
-    Their figures are such as charts can show, as a user's game may give any number.
-    """
-    players = sorted((_bounded(player._replace(name=name)) for name, player in by_directory.items()), key=_order)
+    """Players by the rules of their games: first the workdir's policy, its best decoding first; random play last."""
+    players = sorted((player._replace(name=name) for name, player in by_directory.items()), key=_order)
     protocols = dict.fromkeys(["", *(player.protocol for player in players)])
     return {protocol: [player for player in players if player.protocol == protocol] for protocol in protocols}
 
@@ -175,14 +174,6 @@ def _order(player: Player) -> tuple[Any, ...]:
     best = -player.mean_return if player.decoding and player.figures.get("return") else 0.0
     is_random = scripted and player.name.startswith("random")
     return player.path != ".", is_random, scripted, -player.step, best, bool(player.option), player.greedy
-
-
-def _bounded(player: Player) -> Player:
-    def shown(values: Mapping[str, Interval | None]) -> dict[str, Any]:
-        return {name: interval and interval.bounded for name, interval in values.items()}
-
-    return player._replace(figures=shown(player.figures), did=shown(player.did), returns=shown(player.returns),
-                           terms={name: shown(terms) for name, terms in player.terms.items()})  # fmt: skip
 
 
 def own_of(players: Sequence[Player]) -> Player | None:
@@ -316,3 +307,80 @@ def replay_blocks(chosen: Sequence[tuple[Watched, PackedReplay]]) -> list[str]:
     colours = [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE]
     player = asset("player.html").replace("OPTIONS_OF_REPLAYS", "".join(options))
     return [player, data_script("colours", colours), *data]
+
+
+# ---- over the seeds of an experiment
+#
+# The unit is the seed: an experiment's score with one seed is the mean over its episodes, and intervals are for the
+# mean over seeds. As in Agarwal et al., "Deep reinforcement learning at the edge of the statistical precipice" (arXiv
+# 2108.13264): the interquartile mean, the bootstrap over seeds, and the probability of improvement.
+
+RESAMPLES = 5000
+ENDS = (1 - 0.95) / 2, (1 + 0.95) / 2  # quantiles of all intervals
+MOST_SEEDS = 10_000  # larger numbers are not reported
+
+
+def interquartile_mean(scores: np.ndarray) -> float:
+    """The mean of the middle half of all scores, with fractional weights at its edges. [N] -> number"""
+    ordered = np.sort(scores)
+    count = len(ordered)
+    edges = np.arange(count + 1)
+    # The part of each score's interval [i, i + 1] between a quarter and three quarters of all.
+    weight = np.minimum(edges[1:], 0.75 * count) - np.maximum(edges[:-1], 0.25 * count)
+    return float(np.average(ordered, weights=np.clip(weight, 0, None)))
+
+
+def estimate(scores: np.ndarray, seed: int = 0) -> Interval:
+    """The mean of the scores of all seeds, with its bootstrap interval. [S]"""
+    mean = float(scores.mean())
+    if len(scores) < 2:
+        return Interval(mean)
+    drawn = np.random.default_rng(seed).integers(len(scores), size=(RESAMPLES, len(scores)))
+    return Interval(mean, *np.quantile(scores[drawn].mean(1), ENDS).tolist())
+
+
+def improvement(ours: np.ndarray, theirs: np.ndarray) -> Interval:
+    """The probability that a run of ours scores higher than one of theirs; equal scores count half."""
+    share = _share_above(ours, theirs)
+    if max(len(ours), len(theirs)) < 2:
+        return Interval(share)
+    rng = np.random.default_rng(0)
+    drawn = [_share_above(rng.choice(ours, len(ours)), rng.choice(theirs, len(theirs))) for _ in range(RESAMPLES)]
+    return Interval(share, *np.quantile(drawn, ENDS).tolist())
+
+
+def seeds_needed(ours: np.ndarray, theirs: np.ndarray) -> int | None:
+    """The number of seeds per side that would detect a difference of this size with a power of 80 %.
+
+    For two means at the 5 % level: n = (z_level + z_power)^2 (s1^2 + s2^2) / difference^2, at least two. None if the
+    means are equal, if both sides have fewer than two seeds, or if n exceeds MOST_SEEDS.
+    """
+    difference = float(ours.mean() - theirs.mean())
+    if not (difference**2) or max(len(ours), len(theirs)) < 2:
+        return None
+    spread = sum(float(np.var(scores, ddof=1)) for scores in (ours, theirs) if len(scores) > 1)
+    z_level, z_power = 1.959964, 0.841621  # quantiles of the normal distribution
+    needed = (z_level + z_power) ** 2 * spread / difference**2
+    return None if needed > MOST_SEEDS else max(math.ceil(needed), 2)
+
+
+def band(curves: Sequence[Sequence[Point]], points: int = 100) -> tuple[list[Point], Band] | None:
+    """The mean curve over seeds with its interval, on the steps that every seed has reached; else interpolated.
+
+    None without curves, or if they have no steps in common. The band of a single seed is its curve.
+    """
+    first, last = max((curve[0][0] for curve in curves), default=1), min((curve[-1][0] for curve in curves), default=0)
+    if first > last:
+        return None
+    grid = np.linspace(first, last, points if last > first else 1)
+    stack = np.stack([np.interp(grid, *np.array(curve, float).T) for curve in curves])  # [S, P]
+    middle = low = high = stack.mean(0)
+    if len(stack) > 1:
+        drawn = np.random.default_rng(0).integers(len(stack), size=(RESAMPLES // 5, len(stack)))
+        low, high = np.quantile(stack[drawn].mean(1), ENDS, axis=0)
+    steps = grid.tolist()
+    return list(zip(steps, middle.tolist(), strict=True)), Band(steps, low.tolist(), high.tolist())
+
+
+def _share_above(ours: np.ndarray, theirs: np.ndarray) -> float:
+    return float(((ours[:, None] > theirs) + 0.5 * (ours[:, None] == theirs)).mean())

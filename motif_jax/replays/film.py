@@ -26,14 +26,11 @@ from motif_jax.files import write_whole
 from motif_jax.replays.replay import Story
 from motif_jax.replays.scene import MESSAGES, Canvas, View, changes, compose, needed
 from motif_jax.screens import BACKGROUND, PALETTE, printable
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 
-# Rasterises sheets of characters: draws every character once, in a few shades, and then copies it.
-#
-# The font has cells of 9 x 18 pixels, and letters made of strokes.
-# A letter is a list of strokes, separated by ";". A stroke is a list of points. A point is a column, 0 to 8, and a row,
-# 0 to h in base 18; it lies in the middle of its pixel. Capitals span the rows 3 to d, small letters 6 to d; descenders
-# end at row g.
+# The font has cells of 9 x 18 pixels, and letters made of strokes, separated by ";". A stroke is a list of points: a
+# column, 0 to 8, and a row, 0 to h in base 18, in the middle of its pixel. Capitals span the rows 3 to d, small letters
+# 6 to d; descenders end at row g.
 #
 #     "13 1d 7d"     straight lines from point to point
 #     "~13 73 7d"    a quadratic B-spline, which starts at the first point and ends at the last
@@ -193,13 +190,12 @@ def count_sheets(story: Story, speed: float) -> int:
 def film(story: Story, speed: float) -> Iterator[TimedPicture]:
     """Yields the sheets of an episode at `speed` steps per second, then its list of messages."""
     columns, rows = needed(story)
-    last = story.replay.steps
-    for frame in _frames(story, speed):
+    frames, last = _frames(story, speed), story.replay.steps
+    for frame, following in zip(frames, [*frames[1:], last], strict=True):
         canvas = compose(story, View(frame, frame < last, speed), rows, columns, keys=False)
         picture = story.replay.picture(frame) if story.pictured else b""
         if picture:
             canvas.clear(story.rows)
-        following = min(frame + _stride(speed), last)
         seconds = (following - frame) / speed if frame < last else max(LAST_S, 1 / speed)
         yield TimedPicture(canvas, frame / speed, seconds, picture)
     if story.top:
@@ -250,16 +246,14 @@ def _stride(speed: float) -> int:
 
 
 def open_picture(packed: bytes) -> Image:
-    """Decodes a WebP picture; raises ValueError if it is damaged, of another format, or too large."""
+    """Decodes a WebP picture from any source; raises UserError if it is damaged, of another format, or too large."""
     from PIL import Image
 
-    try:
-        with Image.open(io.BytesIO(packed), formats=["WEBP"]) as picture:
-            if max(picture.size) > SIDE:
-                raise ValueError(f"a picture of a replay has more than {SIDE} pixels on a side")
-            return picture.convert("RGB")
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"a picture of a replay is damaged ({error})") from error
+    readable = legible("a picture of a replay", "", SyntaxError, Image.DecompressionBombError)
+    with readable, Image.open(io.BytesIO(packed), formats=["WEBP"]) as picture:
+        if max(picture.size) > SIDE:
+            raise ValueError(f"it has more than {SIDE} pixels on a side")
+        return picture.convert("RGB")
 
 
 @functools.lru_cache(maxsize=1)  # consecutive frames often have the same picture

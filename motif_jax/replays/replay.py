@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import itertools
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,8 @@ import numpy as np
 from motif_jax.captions import decode
 from motif_jax.files import write_whole
 from motif_jax.screens import REVERSED, SHOWN, printable
-from motif_jax.structs import UserError
+from motif_jax.structs import legible
+from motif_jax.system.foreign import check_regular, parse_foreign_json
 from motif_jax.system.machine import read_arrays
 
 ROWS, COLUMNS = 24, 80
@@ -89,17 +89,12 @@ class Replay(NamedTuple):
         names = self.metadata.get("options")
         return list(map(str, names)) if isinstance(names, list) else []
 
-    def option_name(self, step: int) -> str:
-        """The name of the option that chose the action at this step, of a replay that has them."""
-        assert self.charge is not None
-        return _name(int(self.charge[step]), self.option_names, "option")
-
     def action_name(self, step: int) -> str:
         """The action at this step and the option that chose it; "" before the first and after the last step."""
         if not 0 <= step < self.steps:
             return ""
         name = _name(int(self.action[step]), self.metadata["action_names"], "action")
-        return name if self.charge is None else f"{name} ({self.option_name(step)})"
+        return name if self.charge is None else f"{name} ({_name(int(self.charge[step]), self.option_names, 'option')})"
 
     def message_text(self, frame: int) -> str:
         return decode(self.message[frame]).strip()
@@ -139,36 +134,30 @@ def save_replay(path: Path, replay: Replay) -> None:
 
 def load_replay(path: Path, flag: str) -> Replay:
     """Reads and checks a replay; errors name `flag`."""
-    if not os.path.isfile(path):  # False for a name that is too long
-        raise UserError(f"there is no replay {str(path)!r} ({flag})")
-    try:
+    with legible(f"the replay {str(path)!r}", flag, KeyError, TypeError):
+        check_regular(path)
         arrays = read_arrays(path, ("about", *ARRAYS), optional=OPTIONAL, limit=LARGEST)
-        metadata = json.loads(arrays.pop("about").tobytes())
+        metadata = parse_foreign_json(arrays.pop("about").tobytes())
         _check(metadata, arrays)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{str(path)!r} is not a replay, or is damaged ({error}): remove it, or see {flag}") from error
     return Replay(metadata, **arrays)
 
 
-def _check(metadata: Any, arrays: Mapping[str, np.ndarray]) -> None:
+def _check(metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Raises ValueError unless these are the metadata and the arrays of a replay."""
-    if not isinstance(metadata, dict) or not all(isinstance(metadata.get(key), kind) for key, kind in METADATA.items()):
-        raise ValueError("its metadata is incomplete")
-    steps, pictures, ends = arrays["action"].size, arrays.get("pictures"), arrays.get("picture_ends")
-    size = 0 if pictures is None else pictures.size
+    steps, pictures = arrays["action"].size, arrays.get("pictures", np.empty(0)).size
     wanted = {name: (dtype, (steps + more, *shape)) for name, (dtype, more, shape) in ARRAYS.items()}
     wanted |= {"odds": ("float32", (steps, len(metadata["action_names"]))), "charge": ("int32", (steps,))}
-    wanted |= {"pictures": ("uint8", (size,)), "picture_ends": ("int64", (steps + 1,))}
-    for name, array in arrays.items():
-        if (str(array.dtype), array.shape) != wanted[name]:
-            raise ValueError(f"its {name!r} is {array.dtype} {array.shape}")
-    increases = ends is None or (np.diff(ends, prepend=0).min() >= 0 and ends[-1] == size)
-    if (ends is None) != (pictures is None) or not increases:
-        raise ValueError("its pictures are damaged")
+    wanted |= {"pictures": ("uint8", (pictures,)), "picture_ends": ("int64", (steps + 1,))}
+    wrong = {name for name, array in arrays.items() if (str(array.dtype), array.shape) != wanted[name]}
+    wrong |= {name for name, kind in METADATA.items() if not isinstance(metadata[name], kind)}
+    ends = np.append(0, arrays.get("picture_ends", 0))
+    together = ("pictures" in arrays) == ("picture_ends" in arrays)
+    if wrong or not together or np.diff(ends).min() < 0 or ends[-1] != pictures:
+        raise ValueError(f"it is damaged ({', '.join(sorted(wrong)) or 'pictures'})")
 
 
 def top_messages(replay: Replay, number: int = 100) -> list[TopMessage]:
-    """Returns the most frequent messages of the episode's steps, most frequent first."""
+    """The messages of the episode's steps, most frequent first."""
     after = 0 if replay.is_late else 1  # the frame whose message a step is rewarded for
     keys = [message.tobytes() for message in replay.message[after : after + replay.steps]]
     first = {key: step for step, key in reversed([*enumerate(keys)])}

@@ -132,9 +132,6 @@ def _sgr(style: int) -> str:
     return f"\033[0;{code};40{';7' * (style >= REVERSED)}m"
 
 
-# ---- the scene
-
-
 class View(NamedTuple):
     """The state of the viewer."""
 
@@ -479,9 +476,6 @@ def open_terminal(source: int, target: int) -> Iterator[Terminal]:
             terminal.write(LEAVE)
         finally:
             termios.tcsetattr(source, termios.TCSADRAIN, before)
-
-
-# ---- keys
 
 
 def press(view: View, key: str, story: Story, at_once: int) -> View | None:

@@ -33,9 +33,8 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import title
 from motif_jax.files import LONGEST, read_json, short_name, write_json, write_whole
-from motif_jax.pages.blocks import folded, page, quoted, share_bar, table, tiles
+from motif_jax.pages.blocks import esc, folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
-from motif_jax.pages.formats import esc
 from motif_jax.preferences import shards
 from motif_jax.preferences.questions import (
     BOTTOM_LINE,

@@ -25,8 +25,7 @@ from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import Flag, Number, Whole, value
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import page, table, tiles
-from motif_jax.pages.formats import esc
+from motif_jax.pages.blocks import esc, page, table, tiles
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards.statistics import share_interval

@@ -36,10 +36,9 @@ from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
 from motif_jax.offline.recipes import OfflineSection, Recipe, settings_of
 from motif_jax.offline.update import init_state, make_measure, make_update, means_of, objective_of, zero_sums
 from motif_jax.offline.values import ModelFunctions
-from motif_jax.pages.blocks import tiles
+from motif_jax.pages.blocks import amount, exact, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.figures import all_metrics
-from motif_jax.pages.formats import amount, exact
 from motif_jax.run import CONFIG, Head, StageRun, from_plain
 from motif_jax.stages import Experiment
 from motif_jax.structs import Stopped, UserError

@@ -6,7 +6,7 @@ compares several runs. The stage is complete until a section changes. The same s
 byte.
 
 An experiment with several seeds has a page about all of them, which links to the page of each run. A figure of a run is
-the mean over its evaluated episodes; intervals are over runs with different seeds (pages/over_seeds.py).
+the mean over its evaluated episodes; intervals are over runs with different seeds.
 """
 
 from __future__ import annotations
@@ -30,11 +30,23 @@ from motif_jax.config.table import PATHS, Whole, section, value
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
 from motif_jax.pages import figures
-from motif_jax.pages.blocks import asset, cell, folded, noted, page, quoted, table
+from motif_jax.pages.blocks import (
+    Interval,
+    amount,
+    asset,
+    cell,
+    duration,
+    esc,
+    exact,
+    folded,
+    machine_words,
+    noted,
+    page,
+    quoted,
+    table,
+)
 from motif_jax.pages.charts import COLOURS, curves, dots, reach
-from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Players, Watched
-from motif_jax.pages.formats import Interval, amount, duration, esc, exact, machine_words
-from motif_jax.pages.over_seeds import band, estimate, improvement, interquartile_mean, seeds_needed
+from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Players, Watched, estimate
 from motif_jax.run import SECTIONS, Head, Run
 from motif_jax.stages import Experiment, Stage, without_lock
 from motif_jax.structs import UserError
@@ -73,9 +85,8 @@ class ReportConfig(Experiment):
 
 
 def other_runs(config: ReportConfig) -> list[Path]:
-    """The workdirs to compare this one with, without duplicates, in the config's order."""
-    paths = [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
-    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
+    """The workdirs to compare this one with."""
+    return [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
 
 
 def check(config: ReportConfig) -> None:
@@ -109,9 +120,6 @@ def run(config: ReportConfig, workdir: Path) -> None:
     if not Run(workdir).heads():
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
     others = [path for path in other_runs(config) if path.resolve() != workdir.resolve()]
-    for other in others:
-        if not Run(other).heads():
-            raise UserError(f"there is nothing in {str(other)!r} to compare with ({FLAG})")
     text = compose(config, [read_record(path) for path in (workdir, *others)], stage.path)
     write_whole(stage.path / "index.html", text)
     stage.write("report", made_of)
@@ -321,8 +329,6 @@ def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: 
     """Writes the page about all runs, which `arguments` have run, and prints their figures; returns the file."""
     file = workdir / "report/index.html"
     variants = gather(runs, workdir)
-    if not any(variant.runs for variant in variants):
-        raise UserError(f"none of the {len(runs)} runs in {str(workdir)!r} has anything to report yet (--workdir)")
     blocks = body(variants, workdir, file.parent, arguments)
     write_whole(file, page(f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *blocks, "</main>"]))
     for rules, players in by_rules(variants):
@@ -404,7 +410,7 @@ def table_over_seeds(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
             if name not in values:
                 cells.append(cell(None))
                 continue
-            interval, middle = intervals[name], interquartile_mean(values[name])
+            interval, middle = intervals[name], figures.interquartile_mean(values[name])
             sheet.append((what, name, interval.mean, interval.low, interval.high, middle, len(values[name]), side))
             scale = dots(values[name].tolist(), interval, low, high, COLOURS[number % len(COLOURS)])
             cells.append(cell(interval, f" · IQM {exact(middle)}") + scale)
@@ -424,11 +430,11 @@ def comparison(variants: Mapping[str, Mapping[str, np.ndarray]], one_reward: boo
         shared = [figure for figure in variants[ours] if figure in variants[theirs]]
         for figure in (one for one in shared if one != "intrinsic_return" or one_reward):
             first, second = variants[ours][figure], variants[theirs][figure]
-            side, needed = figures.better(figure, measured), seeds_needed(first, second)
+            side, needed = figures.better(figure, measured), figures.seeds_needed(first, second)
             sign = -1.0 if side == "lower" else 1.0
             rows.append([
                 f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(figures.words(figure)[0]), side or "not known",
-                f"{first.mean() - second.mean():+.2f}", improvement(sign * first, sign * second).spelt,
+                f"{first.mean() - second.mean():+.2f}", figures.improvement(sign * first, sign * second).spelt,
                 "–" if needed is None else str(needed),
             ])  # fmt: skip
     return (
@@ -447,7 +453,8 @@ def training(variants: Sequence[Variant]) -> list[str]:
         lines, bands = {}, {}
         for variant in variants:
             label = variant.name or "mean over seeds"
-            if over := band([points for one in variant.runs.values() if (points := figures.curve(one.rows, name))]):
+            drawn = [figures.curve(one.rows, name) for one in variant.runs.values()]
+            if over := figures.band([points for points in drawn if points]):
                 lines[label], bands[label] = over
         if len({value for points in lines.values() for _, value in points}) > 1:
             charts.append(curves(lines, "steps", title=title, note=note, bands=bands))
@@ -470,9 +477,6 @@ def runs_table(variants: Sequence[Variant], home: Path) -> str:
     head = ("variant", "seed", "steps", "seconds", "episodes", *(figures.words(figure)[0] for figure in shown))
     names = ("run", "steps", "trained for", "episodes evaluated")
     return table(names, rows, (1, 2, 3), kind="fits", sheet=(head, sheet))
-
-
-# ---- the figures over seeds
 
 
 def gather(runs: Sequence[PlannedRun], workdir: Path) -> list[Variant]:
@@ -550,11 +554,11 @@ def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
 
 def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
     """The figures that all of these players have, a value per player. [S] each"""
-    figures_of = [player.figures for player in players if player]
+    measured = [player.figures for player in players if player]
     return {
-        name: np.array([interval.mean for figures in figures_of if (interval := figures[name])])
-        for name in (figures_of[0] if figures_of else ())
-        if all(figures.get(name) for figures in figures_of)
+        name: np.array([interval.mean for one in measured if (interval := one[name])])
+        for name in (measured[0] if measured else ())
+        if all(one.get(name) for one in measured)
     }
 
 

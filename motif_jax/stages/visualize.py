@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,10 +23,12 @@ from motif_jax.devices.releases import released_replay
 from motif_jax.envs.protocols import by_protocol, check_protocol
 from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, plays_the_same_twice, read_tracks, replay_of
+from motif_jax.pages.figures import SUMMARIES, Player
 from motif_jax.policies.choice import parse_one
-from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_film
+from motif_jax.replays.film import WRITERS, count_sheets, write_film
 from motif_jax.replays.replay import describe, load_replay, save_replay, summary
 from motif_jax.replays.scene import can_watch, watch
+from motif_jax.run import Run
 from motif_jax.stages import Stage, evaluate, without_lock
 from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, read_json
 from motif_jax.structs import UserError, naming
@@ -54,7 +55,6 @@ class VisualizeConfig(EvaluateConfig):
     visualize: Visualize = Visualize()
 
 
-LONGEST_S = 655  # longest duration of one picture of a GIF, in seconds
 MESSAGES = 20  # in the summary that is printed
 FLAG = "--config.visualize"
 
@@ -65,43 +65,21 @@ def loads_jax(config: VisualizeConfig) -> bool:
 
 
 def check(config: VisualizeConfig) -> None:
-    """Raises UserError for values that cannot work, before anything is played."""
+    """Raises UserError for misspelt names, before anything is played."""
     section = config.visualize
-    if section.export:
-        _check_export(Path(section.export), section.speed)
+    if section.export and Path(section.export).suffix.lower() not in WRITERS:
+        raise UserError(f"{section.export!r} must end in one of {', '.join(WRITERS)} ({FLAG}.export)")
     if section.replay:
-        if section.policy:
-            raise UserError(f"name a policy ({FLAG}.policy) or a replay ({FLAG}.replay), not both")
-        if not Path(section.replay).is_file():
-            raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
         return
     check_protocol(config.env, config.evaluate.protocol)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
-        policy, _ = evaluate.split_option(section.policy, f"{FLAG}.policy")
+        policy, _ = evaluate.split_option(section.policy)
         parse_one(f".{policy}" if policy.startswith("@") else policy or ".", f"{FLAG}.policy")
     if section.episode not in evaluate.WORDS and not section.episode.isdecimal():
         raise UserError(
             f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(evaluate.WORDS)} or a number"
         )
-
-
-def _check_export(path: Path, speed: float) -> None:
-    kind, parents = path.suffix.lower(), path.absolute().parents  # missing directories are made later
-    folder, why = next((parent for parent in parents if parent.exists()), path), ""
-    if kind not in WRITERS:
-        why = f"must end in one of {', '.join(WRITERS)}"
-    elif path.is_dir():
-        why = "is a directory"
-    elif not folder.is_dir() or not os.access(folder, os.W_OK):
-        why = f"cannot be written: {str(folder)!r} is not a writable directory"
-    elif kind == ".gif" and 1 / speed > LONGEST_S:
-        why = f"would show a step for longer than {LONGEST_S} seconds, at {speed:g} steps per second ({FLAG}.speed)"
-    if why:
-        raise UserError(f"{str(path)!r} {why} ({FLAG}.export)")
-    if kind == ".mp4":
-        with naming(f"{FLAG}.export"):
-            find_ffmpeg()
 
 
 def run(config: VisualizeConfig, workdir: Path) -> None:
@@ -129,7 +107,9 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     """
     config, episode = config.by_protocol(), config.visualize.episode
     players = evaluate.find_all(config, workdir, config.visualize.policy, f"{FLAG}.policy")
-    contender = max(players, key=lambda one: mean_return(workdir, one))  # the best of several decodings
+    known = Run(workdir).read_each(SUMMARIES, Player)
+    # The best of several decodings.
+    contender = max(players, key=lambda one: known[one.name].mean_return if one.name in known else -math.inf)
     folder = workdir / "evaluate" / contender.name
     evaluated = read_json(folder / SUMMARY) if is_of_these_games(config, folder) else None
     if not episode.isdecimal():
@@ -156,19 +136,12 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     return file
 
 
-def mean_return(workdir: Path, contender: Contender) -> float:
-    """The mean return of an evaluated player; minus infinity if it was not evaluated."""
-    evaluated = read_json(workdir / "evaluate" / contender.name / SUMMARY) or {"figures": {}}
-    return (evaluated["figures"].get("return") or {"mean": -math.inf})["mean"]
-
-
 def is_of_these_games(config: VisualizeConfig, folder: Path) -> bool:
     """Whether a player was evaluated, and in the games of this config."""
-    recorded = read_json(folder / "config.json")
-    if recorded is None:
+    if not (recorded := read_json(folder / "config.json")):
         return False
     games = essential(by_protocol(recorded["env"], recorded["evaluate"]["protocol"]))
-    return {**games, "seed": recorded["seed"]} == evaluate.games_of(config)
+    return games | {"seed": recorded["seed"]} == evaluate.games_of(config)
 
 
 def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, number: int, file: Path) -> None:

@@ -9,7 +9,10 @@ import pytest
 from conftest import ROOT, get_config
 
 import benchmarks
+from benchmarks import peers
 from benchmarks.__main__ import arguments
+from benchmarks.hosts import HERE, plan
+from benchmarks.peers import processes
 from motif_jax.stages.benchmark import PARTS
 from motif_jax.structs import UserError
 
@@ -73,3 +76,32 @@ def test_the_config_takes_the_names_of_all_measurements():
     measured = benchmarks.MEASUREMENTS.keys()
     assert set(PARTS) == measured, "PARTS of stages/benchmark and MEASUREMENTS of benchmarks/__init__.py"
     assert list(get_config().benchmark.parts) == ["env", "annotation", "reward", "policy"]
+
+
+@pytest.mark.slow
+def test_our_side_of_each_comparison_runs(tmp_path):
+    for name, peer in peers.PEERS.items():
+        subject = peer.prepare(0.01, tmp_path)
+        assert subject.run() > 0, name
+        assert processes.json.dumps(subject.task), name
+
+
+# ---- the plan of hosts against trainings that were measured on 16 cores and a GPU (docs/results/speed.md)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("steps", "busy"), [(109_428, 0.71), (100_160, 0.73), (81_200, 0.83)])
+def test_the_plan_has_the_rates_of_measured_trainings(steps, busy):
+    # 15 workers of 128 games on the learner's host: as hosts of one core, without Ray between
+    planned = plan(15, 1, 128, 15 * busy / steps, host=(0.0, 0.0), thread=HERE, latency=0.0)
+    assert planned.steps == pytest.approx(steps, rel=0.02)
+    assert planned.used["games"] == pytest.approx(busy, abs=0.02)
+
+
+@pytest.mark.quick
+def test_more_hosts_play_more_until_the_acting_thread_is_full():
+    rates = [plan(hosts, 16, 128, 1e-4) for hosts in (1, 2, 4, 10, 30, 100)]
+    assert sorted(rate.steps for rate in rates) == [rate.steps for rate in rates]
+    assert rates[0].binds == "games"
+    assert rates[-1].binds == "acting thread"
+    assert all(share <= 1 for rate in rates for share in rate.used.values())

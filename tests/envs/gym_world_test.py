@@ -391,5 +391,5 @@ def test_pictures_of_replays_are_opened_with_care(tmp_path):
     Image.fromarray(PIXELS).save(png)
     Image.new("RGB", (2000, 2)).save(tmp_path / "large.webp")
     for packed in (b"x", whole[:-50], png.read_bytes(), (tmp_path / "large.webp").read_bytes()):
-        with pytest.raises(ValueError, match="a picture of a replay"):
+        with pytest.raises(UserError, match="a picture of a replay"):
             open_picture(packed)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from motif_jax.pages.over_seeds import band, estimate, improvement, interquartile_mean, seeds_needed
+from motif_jax.pages.figures import band, estimate, improvement, interquartile_mean, seeds_needed
 
 pytestmark = pytest.mark.quick
 
@@ -18,7 +18,7 @@ def test_the_interquartile_mean_is_that_of_the_middle_half_of_copies(count):
 
 
 def test_intervals_cover_the_mean_at_their_level(monkeypatch):
-    monkeypatch.setattr("motif_jax.pages.over_seeds.RESAMPLES", 500)  # enough to see it, and ten times as fast
+    monkeypatch.setattr("motif_jax.pages.figures.RESAMPLES", 500)  # enough to see it, and ten times as fast
     rng = np.random.default_rng(1)
     held = 0
     for trial in range(100):

@@ -7,7 +7,7 @@ from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.game import FIGURES
 from motif_jax.files import read_json, write_json
-from motif_jax.pages.formats import Interval
+from motif_jax.pages.blocks import Interval
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import FLAG, find_all, find_contenders, results
@@ -35,6 +35,12 @@ def run(workdir, policy: str = "", **values):
     (contender,) = find_all(viewed(config, "evaluate"), workdir, policy, FLAG)
     folder = workdir / "evaluate" / contender.name
     return evaluate.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """Rows and summary of random play."""
+    return run(tmp_path_factory.mktemp("played"), "random")
 
 
 @pytest.mark.journey
@@ -65,10 +71,10 @@ def test_a_trained_policy_stands_beside_chance(workdir, capsys):
     assert [line.split()[0] for line in table[table.index(head) + 2 :][: len(figures)]] == figures
 
 
-def test_all_have_the_same_games_and_short_ones_are_not_favoured(tmp_path):
+def test_all_have_the_same_games_and_short_ones_are_not_favoured(played, tmp_path):
     """Whoever plays how many games at a time: what counts are the first episodes, each as it is when played alone."""
-    rows, summary = run(tmp_path, "random")
-    with_workers, _ = run(tmp_path / "workers", "random", num_workers=2, games_per_worker=3)
+    rows, summary = played
+    with_workers, _ = run(tmp_path, "random", num_workers=2, games_per_worker=3)
     assert rows == with_workers
     assert summary["figures"]["intrinsic_return"] is None
     assert summary["episodes_given_up"] == []
@@ -78,14 +84,14 @@ def test_all_have_the_same_games_and_short_ones_are_not_favoured(tmp_path):
 
 
 @pytest.mark.journey
-def test_what_was_played_is_not_played_again(tmp_path, monkeypatch, capsys):
-    whole, summary = run(tmp_path / "whole", "random")
-    played = []
+def test_what_was_played_is_not_played_again(played, tmp_path, monkeypatch, capsys):
+    whole, summary = played
+    ended = []
 
     def as_row(info, *more, real=policy_play.as_row):
-        if len(played) == 15:
+        if len(ended) == 15:
             raise KeyboardInterrupt
-        played.append(info.episode)
+        ended.append(info.episode)
         return real(info, *more)
 
     with monkeypatch.context() as patched:

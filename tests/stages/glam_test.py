@@ -233,7 +233,7 @@ def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_pa
     for kind in ("merged", "adapter"):
         config.export.language = kind
         run_stage(export, config, tmp_path)
-    with pytest.raises(UserError, match=r"language-adapter' has other files: .* \(--config\.export\.to\)"):
+    with pytest.raises(UserError, match=r"language-adapter' exists already, .* \(--config\.export\.to\)"):
         run_stage(export, config, tmp_path)
 
     model, metadata, _ = read_policy(tmp_path)

@@ -24,7 +24,6 @@ STAGES = {  # by what is tried: the stage, a config below configs/ with its argu
     "groups": ("train_policy", "motif", "toy", GROUPS),
     "glam": ("train_policy", "glam_quickstart", "goto_local,unread", {}),
     "glam, evaluated": ("evaluate", "glam_quickstart", "goto_local,unread", {}),
-    "options": ("evaluate", "options", "treasure", {}),
     "cloning": ("train_language", "motif", "score", {"transcripts.import_from": __file__}),
     "values": ("train_values", "motif", "score", WORDLE),
     "values by playing": ("train_values", "motif", "score", PLAYED),
@@ -70,7 +69,6 @@ ROWS = [
     ("glam", {"policy.num_minibatches": 7}, "cannot be cut into 7 minibatches"),
     ("glam, evaluated", {"evaluate.variations": "words=synonyms"}, "a variation must be as rewording=synonyms"),
     ("glam, evaluated", {"evaluate.variations": "rewording=synonym"}, "did you mean"),
-    ("options", {"evaluate.beside": "@7#"}, "the name of an option is missing behind '@7#'"),
     ("cloning", {"train_language.batch_size": 8, "train_language.num_parts": 3}, "cannot be split into 3 parts"),
     ("cloning", {"language.width": 16, "language.heads": 3}, "--config.language.width"),
     ("cloning", {"transcripts.path": "/none"}, "--config.transcripts.path"),
@@ -90,11 +88,8 @@ ROWS = [
     ("programs", TRAINED | {"write_reward.chosen_by": "return, "}, "no figure '': choose from return, "),
     ("programs", TRAINED | {"write_reward.chosen_by": "return, sucess"}, "no figure 'sucess': choose from return, "),
     ("visualize", {"visualize.export": "film.avi"}, "must end in one of .cast, .gif, .mp4"),
-    ("visualize", {"visualize.export": "a.gif", "visualize.speed": 0.001}, "show a step for longer than 655"),
     ("visualize", {"visualize.episode": "bst"}, "unknown episode 'bst'"),
     ("visualize", {"visualize.policy": "runs/x@all"}, "name one policy"),
-    ("visualize", {"visualize.replay": "nowhere.npz"}, "there is no replay 'nowhere.npz'"),
-    ("visualize", {"visualize.replay": "a.npz", "visualize.policy": "random"}, "not both"),
 ]
 
 

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.journey, pytest.mark.skipif(find_chromium() is None, r
 STEP = "Number(document.querySelector('.player .step').textContent)"
 PICTURE = "document.querySelector('.player .screen').toDataURL()"
 READY = "document.querySelector('.player').dataset.ready"
+COLOURS = {"Home": (200, 40, 40), "End": (40, 40, 200)}  # of the game's pictures
 FOCUS = "document.querySelector('.player').focus()"
 
 
@@ -26,10 +27,16 @@ def tab():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Two runs, of which one is hostile; the report compares them."""
+    """Two runs, of which one is hostile and has pictures; the report compares them."""
     home = tmp_path_factory.mktemp("reports")
     write_workdir(home / "gold")
     write_workdir(home / "hostile", events=HOSTILE, cause=HOSTILE[1])
+    packed = [encode_picture(np.full((60, 90, 3), color, np.uint8)) for color in COLOURS.values()]
+    ends = np.where(np.arange(STEPS + 1) < STEPS // 2, len(packed[0]), len(b"".join(packed)))
+    pictures = {"pictures": np.frombuffer(b"".join(packed), np.uint8), "picture_ends": ends}
+    for file in home.glob("hostile/evaluate/*/replays/*.npz"):
+        save_replay(file, load_replay(file, "")._replace(**pictures))
+    tell(home / "hostile")
     for name, other in (("gold", "hostile"), ("hostile", "gold")):
         run_stage(report, get_config("quickstart.py", report__runs=str(home / other)), home / name)
     return home
@@ -110,22 +117,13 @@ def test_hostile_words_do_no_harm(show, tab, made):
     assert HOSTILE[1] in tab.run("document.querySelector('.player .choice').selectedOptions[0].textContent")
 
 
-def test_pictures_of_the_game_are_shown(show, tab, tmp_path):
-    write_workdir(tmp_path / "gold")
-    colours = {0: (200, 40, 40), STEPS // 2: (40, 40, 200)}  # from this step on
-    packed = [encode_picture(np.full((60, 90, 3), color, np.uint8)) for color in colours.values()]
-    ends = np.where(np.arange(STEPS + 1) < STEPS // 2, len(packed[0]), len(b"".join(packed)))
-    pictures = {"pictures": np.frombuffer(b"".join(packed), np.uint8), "picture_ends": ends}
-    for file in tmp_path.glob("gold/evaluate/*/replays/*.npz"):
-        save_replay(file, load_replay(file, "")._replace(**pictures))
-    tell(tmp_path / "gold")
-    run_stage(report, get_config("quickstart.py"), tmp_path / "gold")
-    show(tmp_path / "gold")
+def test_pictures_of_the_game_are_shown(show, tab, made):
+    show(made / "hostile")
     pixel = (
         "(() => { const screen = document.querySelector('.player .screen');"
         "return [...screen.getContext('2d').getImageData(screen.width / 2, screen.height / 2, 1, 1).data]; })()"
     )
     tab.run(FOCUS)
-    for key, color in (("Home", colours[0]), ("End", colours[STEPS // 2]), ("Home", colours[0])):
+    for key in ("Home", "End", "Home"):
         tab.press(key)
-        tab.wait(" && ".join(f"Math.abs({pixel}[{at}] - {value}) < 12" for at, value in enumerate(color)))
+        tab.wait(" && ".join(f"Math.abs({pixel}[{at}] - {value}) < 12" for at, value in enumerate(COLOURS[key])))

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import numpy as np
 from conftest import get_config, run_stage
-from nethack_texts import NETHACK
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.captions import encode
-from motif_jax.envs.nethack.game import FIGURES
+from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Watched, label
 from motif_jax.preferences.store import PairDataset
@@ -107,7 +106,7 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
     ]  # fmt: skip
     about = {"name": name, "path": "." if step else "", "step": step, "greedy": False, "reward": "abc", "goal": "gold"}
     about |= {"episodes": 10, "task": "score", "replays": {"best": 1}}
-    write_json(folder / "summary.json", about | summarise_episodes(rows, 0, FIGURES, NETHACK.rules()))
+    write_json(folder / "summary.json", about | summarise_episodes(rows, 0, make_world({"task": "score"}), len(rows)))
     save_replay(folder / "replays/episode-00001.npz", make_replay(name, events, rows[1], ["best"]))
 
 

@@ -10,7 +10,6 @@ from conftest import assert_same_bits, children, get_config, is_complete, last_c
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
-from motif_jax.devices import mesh
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.stages import annotate, train_policy, train_reward
@@ -185,13 +184,3 @@ def test_missing_devices_and_rewards_are_refused_before_games_start(tmp_path):
         run(tmp_path, num_devices=1000)
     with pytest.raises(UserError, match="no reward in"):
         run(tmp_path, intrinsic_coefficient=0.1)
-
-
-def test_a_batch_that_the_gpu_has_no_memory_for_is_refused_before_it_is_learnt_from(tmp_path, monkeypatch):
-    config = settings(games_per_worker=4, extrinsic_coefficient=1.0, sources="")
-    monkeypatch.setattr(mesh, "describe_memory", lambda device: mesh.DeviceMemory(2**20, 2**19))
-    pattern = (
-        r"an update of 64 steps needs [\d.]+ MiB .*, but only 512 KiB of 1 MiB are free \(--config.policy.batch_size,"
-    )
-    with pytest.raises(UserError, match=pattern):
-        run_stage(train_policy, config, tmp_path)

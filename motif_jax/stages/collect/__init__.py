@@ -35,9 +35,8 @@ from motif_jax.envs.worlds import check_world, essential, make_world, title
 from motif_jax.episodes.playback import Pieces
 from motif_jax.files import make_anew, read_json, write_array, write_json, write_whole
 from motif_jax.networks.kinds import PROMPT
-from motif_jax.pages.blocks import quoted, table, tiles
+from motif_jax.pages.blocks import amount, esc, exact, quoted, table, tiles
 from motif_jax.pages.charts import columns
-from motif_jax.pages.formats import amount, esc, exact
 from motif_jax.policies.choice import Mixture, parse_mixture
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count

@@ -25,7 +25,7 @@ from motif_jax.files import checkpoint_steps, short_name, to_plain
 from motif_jax.language.config import is_language_model, locate_model, model_hash
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.policies.choice import LAST, list_steps, parse_one
+from motif_jax.policies.choice import LAST, find, parse_one
 from motif_jax.policies.decoding import Decoding, check_decoding, decodings_of
 from motif_jax.replays.replay import LONGEST, save_replay
 from motif_jax.rewards.registry import ONLINE, program_title, shown_source
@@ -33,7 +33,7 @@ from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages import Stage, check_cluster, later, with_result
 from motif_jax.stages.train_policy import Policy
 from motif_jax.stages.train_values import ValuesConfig, check_texts_fit
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 from motif_jax.system.machine import usable_cores
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
@@ -102,7 +102,6 @@ class Contender(NamedTuple):
     option: str = ""  # the option that plays alone, of a policy with options
 
     def metadata(self) -> dict[str, Any]:
-        """Its fields as JSON, for the record of the player."""
         return {name: value for name, value in to_plain(self).items() if value or name not in ("decoding", "option")}
 
     def folder(self, workdir: Path) -> Path:
@@ -115,13 +114,12 @@ def _named(section: Evaluate) -> list[tuple[str, str]]:
     return [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
 
 
-def split_option(policy: str, flag: str) -> tuple[str, str]:
+def split_option(policy: str) -> tuple[str, str]:
     """A policy, and the option behind it that is to play alone, "" for none. Names of directories may contain a #."""
     path, mark, option = policy.rpartition(OPTION)
-    if not mark or "/" in option or any(Path(name).is_dir() for name in (policy, policy.rpartition("@")[0]) if name):
+    names = filter(None, (policy, policy.rpartition("@")[0]))
+    if not (mark and option) or "/" in option or any(Path(name).is_dir() for name in names):
         return policy, ""
-    if not option:
-        raise UserError(f"the name of an option is missing behind {policy!r} ({flag})")
     return path, option
 
 
@@ -157,7 +155,7 @@ def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> l
         name, path, step = _locate(workdir, policy, flag, "values")
         decodings = decodings_of(asdict(config.decoding))
         return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
-    policy, option = split_option(policy, flag)
+    policy, option = split_option(policy)
     if is_language_model(policy):
         file = locate_model(policy, flag).absolute()
         return [Contender(short_name(f"{file.name.removesuffix('.gguf')}{games}"), str(file), 0, greedy)]
@@ -176,41 +174,21 @@ def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str
         choice = parse_one(policy, flag)
     else:  # the path of a sweep's workdir may contain a comma
         choice = parse_one(f".{policy}", flag)._replace(path=str(workdir))
-    if stage == "values":
+    if stage == "policy":
+        (one,) = find([choice], flag)
+        directory, step = Path(one.path), one.step
+    else:
         from motif_jax.policies.writing import list_values  # loads JAX
 
-        try:
+        with naming(f"run --stage=train_values first, {flag}"):
             directory, steps = list_values(Path(choice.path))
-        except UserError as error:
-            raise UserError(f"{error}: run --stage=train_values first ({flag})") from error
-        if not steps:
-            raise UserError(f"there is no complete checkpoint in {str(directory)!r} ({flag})")
         chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
         last = chosen if chosen in steps else steps[-1]
-    else:
-        directory, steps = list_steps(choice.path, flag)
-        last = steps[-1]
-    step = last if choice.which == LAST else int(choice.which)
-    if step not in steps:
-        has = ", ".join(map(str, steps))
-        raise UserError(f"{choice.path!r} has no checkpoint {choice.which!r} ({flag}); it has {has}")
+        step = last if choice.which == LAST else int(choice.which)  # `read_values` looks for it
     if directory == (workdir / stage / "checkpoints").resolve():
         return stage, ".", step
     home = directory.parent if directory.name == "checkpoints" else directory
     return (home.parent if home.name == stage else home).name, str(directory), step
-
-
-def check_variations(config: EvaluateConfig, world: World) -> None:
-    """Raises UserError for variations that cannot be played."""
-    section = config.evaluate
-    names = protocols.split_variations(section.variations) or section.controls
-    if names and (not getattr(world, "varies", False) or section.protocol != TASK):
-        raise UserError(
-            f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with those of "
-            f"{section.protocol!r} ({protocols.VARIATIONS_FLAG}, .controls, .protocol, --config.env.world)"
-        )
-    for varied in with_variations(config)[1:]:
-        check_world(varied.by_protocol().env)
 
 
 def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
@@ -219,9 +197,8 @@ def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
     Scripted players play only the variations of the level.
     """
     configs, scripted, own = [config], make_world(config.env).players, config.evaluate
-    for name in dict.fromkeys(
-        [*protocols.split_variations(own.variations), *protocols.CONTROLS[own.controls].values()]
-    ):
+    varied = *protocols.split_variations(own.variations), *protocols.CONTROLS[own.controls].values()
+    for name in dict.fromkeys(varied):
         beside = own.beside
         if "level" not in protocols.parse_variation(name):  # scripted players do not read prompts
             beside = ",".join(other for other in own.beside.split(",") if other not in scripted)
@@ -259,7 +236,7 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     return checksum.hexdigest()
 
 
-# Replays of evaluated episodes: chooses those to keep, and writes them.
+# ---- replays of evaluated episodes
 
 REPLAYS_FLAG = "--config.evaluate.replays"
 Row = Mapping[str, Any]
@@ -323,9 +300,6 @@ def games_of(config: EvaluateConfig) -> dict[str, Any]:
     return essential(config.env) | {"seed": config.seed}
 
 
-# ---- the files of a player
-
-
 def rules_of(world: World) -> Rules:
     """The rules that count the events of a world's episodes; raises UserError for an invalid file."""
     return read_texts(world.about, world.texts).rules()
@@ -371,12 +345,19 @@ def check(config: EvaluateConfig) -> None:
             check_texts_fit(config)
     for policy, flag in _named(section):
         if policy not in (*world.players, ""):
-            policy, _ = split_option(policy, flag)
+            policy, _ = split_option(policy)
             if is_language_model(policy):
                 locate_model(policy, flag)
                 check_reads(LANGUAGE, world.specs, world.reads, world.name)
             parse_one(f".{policy}" if policy.startswith("@") or not policy else policy, flag)
-    check_variations(config, world)
+    names = protocols.split_variations(section.variations) or section.controls
+    if names and (not getattr(world, "varies", False) or section.protocol != TASK):
+        raise UserError(
+            f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with those of "
+            f"{section.protocol!r} ({protocols.VARIATIONS_FLAG}, .controls, .protocol, --config.env.world)"
+        )
+    for varied in with_variations(config)[1:]:
+        check_world(varied.by_protocol().env)
     for word in filter(None, section.replays.split(",")):
         if word not in WORDS and not (word.isdecimal() and int(word) < section.episodes):
             raise UserError(

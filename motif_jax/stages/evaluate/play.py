@@ -28,7 +28,6 @@ import numpy as np
 
 from motif_jax.actors.acting import Arrays, answer, make_batch
 from motif_jax.console import print_line
-from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.protocols import CONTROLS, TASK, TITLES, is_variation, suffix
@@ -48,11 +47,11 @@ from motif_jax.episodes.playback import (
     replay_of,
     write_tracks,
 )
-from motif_jax.files import to_plain, write_lines
+from motif_jax.files import checkpoint_steps, to_plain, write_lines
 from motif_jax.language.config import is_language_model
 from motif_jax.offline.recipes import Recipe
 from motif_jax.pages.figures import WATCHED, Player, Watched, label
-from motif_jax.policies.choice import list_steps, load
+from motif_jax.policies.choice import load
 from motif_jax.policies.decoding import PRETRAINED, SCORE, Decoding, describe_unused
 from motif_jax.policies.language_policy import make_language_policy
 from motif_jax.policies.model import Model, probabilities, read_policy
@@ -231,6 +230,7 @@ class Evaluation:
         if playing.writer and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
             self.stage.write("letters", {"episodes": letters(self.config, playing, shown)})
+        rows = [row for _, row in sorted(self.rows.items())]
         rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
         summary = self.metadata | {
             "stamp": evaluate.stamp(self.config, self.workdir, self.contender),
@@ -243,11 +243,8 @@ class Evaluation:
             "steps_per_s": round(steps / seconds),
             "chosen": self.config.evaluate.replays,
             "replays": kept,
-            **results.summarise_episodes(
-                [self.rows[number] for number in sorted(self.rows)], self.config.seed, self.world.figures,
-                evaluate.rules_of(self.world), getattr(self.world, "families", ()), self.wanted,
-            ),
-        }  # fmt: skip
+            **results.summarise_episodes(rows, self.config.seed, self.world, self.wanted),
+        }
         named = label(from_plain(Player, summary))
         files = [file_of(folder, number) for number in dict.fromkeys(number for _, number in sorted(kept.items()))]
         self.stage.write(WATCHED, Watched(tuple(results.packed_replay(file, named) for file in files)))
@@ -332,21 +329,11 @@ def sum_of(model: Model) -> str:
 
 def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
     """The reward sources of the workdir's policy; without a learnt one among them, the config's learnt reward."""
-    try:
-        directory, steps = list_steps(str(workdir / "policy"), evaluate.FLAG)
-    except UserError:  # no policy
-        steps = []
-    sources = RewardSources()
-    if steps:
-        _, _, sources = read_policy(directory, str(steps[-1]), trusted_classes(config, config.policy.network))
-    if sources.learnt:
+    sources, own, section = RewardSources(), workdir / "policy/checkpoints", config.policy
+    if steps := checkpoint_steps(own):
+        _, _, sources = read_policy(own, str(steps[-1]), trusted_classes(config, section.network))
+    if sources.learnt or not (section.reward_dir or checkpoint_steps(workdir / "reward/checkpoints")):
         return sources
-    section = config.policy
-    if not section.reward_dir:
-        try:
-            find_checkpoints(workdir / "reward")
-        except UserError:
-            return sources
     reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
     learnt = LearntSource(reward, make_mix(section, reward), section.reference_alignment)
     return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt), *sources])
@@ -413,9 +400,6 @@ def report_other_games(name: str, trained: dict[str, Any], config: EvaluateConfi
     other = [f"{'.'.join(key)} = {before[key]!r}, not {now[key]!r}" for key in keys]
     if other:
         print_line(f"evaluate: {name} was trained with {'; '.join(other)} (--config.env)")
-
-
-# ---- the games
 
 
 def play(

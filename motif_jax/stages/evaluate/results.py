@@ -20,18 +20,16 @@ from motif_jax import files
 from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import TASK, TITLES, is_variation, suffix
-from motif_jax.envs.texts import Rules
+from motif_jax.envs.world import World
 from motif_jax.pages import figures
-from motif_jax.pages.blocks import cell, share_bar, table
+from motif_jax.pages.blocks import Interval, cell, esc, exact, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
 from motif_jax.pages.figures import SUMMARIES, PackedReplay, Player, Players, label
-from motif_jax.pages.formats import Interval, esc, exact
-from motif_jax.pages.over_seeds import large_exponents
 from motif_jax.replays.film import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.run import Head, Run, from_plain
 from motif_jax.screens import REVERSED, SHOWN
-from motif_jax.stages.evaluate import SUMMARY, keys_of
+from motif_jax.stages.evaluate import SUMMARY, keys_of, rules_of
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import EndStatus
 
@@ -57,22 +55,14 @@ PICTURE_SIDE, PICTURE_QUALITY = 240, 70  # pixels, and of WebP's 100: about 5 kB
 Statistics = dict[str, float | None]
 
 
-def summarise_episodes(
-    rows: Sequence[Mapping[str, Any]],
-    seed: int,
-    figures: Iterable[str],
-    rules: Rules,
-    families: Sequence[str] = (),
-    episodes: int | None = None,
-) -> dict[str, Any]:
+def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int, world: World, wanted: int) -> dict[str, Any]:
     """Figures (None if episodes lack one), returns of other reward sources and of terms, events, numbers of ends.
 
-    `figures`, `rules`, `families`: the world's figures, rules of events, and names of its kinds of missions by FAMILY;
-    with several kinds, success in each is a figure. `episodes`: the wanted number, else that of the rows; an interval
-    over fewer has their number as its `n`.
+    With several kinds of missions, success in each is a figure. An interval over fewer episodes than `wanted` has their
+    number as its `n`.
     """
-    wanted = len(rows) if episodes is None else episodes
-    keys = {name: key for name, key in keys_of(figures).items() if not (families and name == FAMILY)}
+    rules, families = rules_of(world), getattr(world, "families", ())  # names of the kinds of missions, by FAMILY
+    keys = {name: key for name, key in keys_of(world.figures).items() if not (families and name == FAMILY)}
     columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys.items()}
     complete = {name: column for name, column in columns.items() if rows and None not in column}
     counted = [row["did"] for row in rows if row["did"] is not None]
@@ -114,8 +104,6 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
     if not columns:
         return {}
     values = np.array(list(columns.values()), float).T  # [N, columns]
-    exponents = large_exponents(values)
-    values = np.ldexp(values, -exponents)
     rng, count = np.random.default_rng(seed), len(values)
     statistics = {"mean": [column.mean() for column in values.T], "median": [*np.median(values, 0)]}
     if count > 1:
@@ -128,7 +116,7 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
     unknown: Statistics = dict.fromkeys(("low", "high", "median_low", "median_high"))
     unknown |= {} if count == wanted else {"n": count}
     return {
-        name: unknown | {key: float(np.ldexp(numbers[at], exponents[at])) for key, numbers in statistics.items()}
+        name: unknown | {key: float(numbers[at]) for key, numbers in statistics.items()}
         for at, name in enumerate(columns)
     }
 
@@ -176,11 +164,11 @@ def print_controls(directory: Path, played: Mapping[str, Sequence[str]], control
             summary = files.read_json(directory / name / SUMMARY)
             row = {"games": games, "protocol": protocol, "player": name.removesuffix(suffix(protocol))}
             record.append(row | {"episodes": summary["episodes"]} | {one: summary["figures"].get(one) for one in shown})
-            for figure, success in summary["figures"].items():
-                if figure.startswith("success_"):
-                    record.append(
-                        row | {"games": f"{games}, {figure.partition('_')[2]}", "episodes": "", "success": success}
-                    )
+            record += [
+                row | {"games": f"{games}, {figure.removeprefix('success_')}", "episodes": "", "success": success}
+                for figure, success in summary["figures"].items()
+                if figure.startswith("success_")
+            ]
     files.write_json(directory / "controls.json", {"rows": record})
     head = ["games", "protocol", "player", "episodes"]
     rows = [[*(str(row[name]) for name in head), *_intervals(row, shown)] for row in record]
@@ -222,9 +210,6 @@ def show(interval: Interval | None, median: bool = False) -> str:
     return interval.spelt + ("" if interval.median is None or not median else f" median {exact(interval.median)}")
 
 
-# ---- the report
-
-
 def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> None:
     """Writes the parts of the report, and training's again, whose curves have the lines of random play.
 
@@ -251,9 +236,6 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
         head = Head(beside=_beside_chance(own), played=" ".join(_played(own)))
     stage.report(replace(head, task=own[0].task if own else None))
     report_training(workdir, None, own)
-
-
-# ---- the first screen
 
 
 def _beside_chance(players: Sequence[Player]) -> str:
@@ -312,11 +294,7 @@ def how(player: Player) -> str:
 
 
 def _value(player: Player) -> str:
-    interval = player.figures.get("return")
-    return f"<b>{exact(interval.mean)}</b> {interval.words}" if interval else "–"
-
-
-# ---- all players
+    return f"<b>{exact(one.mean)}</b> {one.words}" if (one := player.figures.get("return")) else "–"
 
 
 def _evaluation(players: Players) -> list[str]:

@@ -57,24 +57,16 @@ class ExportConfig(EvaluateConfig):
 def check(config: ExportConfig) -> None:
     """Raises UserError for values that cannot work."""
     check_world(config.env)
-    if config.export.language != "none" and config.export.transcripts != "none":
-        raise UserError(f"transcripts and a language model are two exports: choose one ({FLAG}.language, .transcripts)")
     if config.export.to:
         check_output(config.export, Path(config.export.to))
 
 
 def check_output(section: Export, path: Path) -> None:
     """Raises UserError if the output would replace anything other than a release by a release."""
-    is_file = section.transcripts != "none"
-    directory = path.parent if is_file else path
-    existing = next(part for part in (directory, *directory.parents) if part.exists())
-    if not existing.is_dir():
-        raise UserError(f"{str(existing)!r} is a file, not a directory ({FLAG}.to)")
-    if is_file:
-        if os.path.lexists(path):
-            raise UserError(f"{str(path)!r} exists already: name a new file ({FLAG}.to)")
-    elif directory.is_dir() and any(directory.iterdir()) and (section.language != "none" or not is_release(directory)):
-        raise UserError(f"{str(directory)!r} has other files: name a new directory ({FLAG}.to)")
+    replaceable = section.transcripts == "none" and path.is_dir()
+    replaceable = replaceable and (not any(path.iterdir()) or (section.language == "none" and is_release(path)))
+    if os.path.lexists(path) and not replaceable:
+        raise UserError(f"{str(path)!r} exists already, or has other files: name a new one ({FLAG}.to)")
 
 
 STAGE = Stage(

@@ -24,9 +24,8 @@ from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.config import find_trained
 from motif_jax.language.hub import write_adapter, write_language_model
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
-from motif_jax.pages.figures import SUMMARIES, in_order
-from motif_jax.pages.formats import Interval, exact
-from motif_jax.pages.over_seeds import estimate
+from motif_jax.pages.blocks import Interval, exact
+from motif_jax.pages.figures import SUMMARIES, estimate, in_order
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.decoding import TRAINED
 from motif_jax.policies.model import read_policy

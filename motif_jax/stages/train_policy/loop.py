@@ -18,14 +18,14 @@ import jax
 
 from motif_jax.console import print_line
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
-from motif_jax.devices.mesh import check_fits, local_copy, place
+from motif_jax.devices.mesh import local_copy, place
 from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.sources import make_sources
 from motif_jax.run import Run, StageRun
-from motif_jax.stages.train_policy import DEVICE_MEMORY, Policy, TrainConfig, finished, setup, takes_turns
+from motif_jax.stages.train_policy import Policy, TrainConfig, finished, setup, takes_turns
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_policy.record import MetricsCollector, Trace, make_probes, summarise_recent
-from motif_jax.stages.train_policy.setup import PolicyCheckpoints, TrainerParts, TrainingProgress
+from motif_jax.stages.train_policy.setup import PolicyCheckpoints, TrainingProgress
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
@@ -110,7 +110,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             if parts.plan or parts.grouped:  # games wait, so a batch has fewer than batch_size steps
                 rollouts = setup.at_position(rollouts, done.env_steps / section.batch_size, parts.mesh)
             if first:
-                check_update(section, parts, (state, placed_frozen, rollouts), checkpoints, done)
+                before_first_update(section, state, checkpoints, done)
                 hosts.agree(Vote.GO_ON)  # if it raised on another host, that one does not take part in the update
             with trace.step(done.updates):
                 state, metrics = parts.update(state, placed_frozen, rollouts)
@@ -170,20 +170,15 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         raise UserError(f"{failures[0]}; the policy is saved, and the same command goes on with the stages after it")
 
 
-def check_update(
-    section: Policy, parts: TrainerParts, arguments: Any, checkpoints: PolicyCheckpoints | None, done: TrainingProgress
+def before_first_update(
+    section: Policy, state: Any, checkpoints: PolicyCheckpoints | None, done: TrainingProgress
 ) -> None:
-    """Before the first update: raises UserError if it does not fit the device; saves a policy that begins trained.
-
-    `arguments`: of the update, the state first.
-    """
+    """Before the first update: saves a policy that begins trained."""
     if jax.process_index() == 0:
         print_line("train_policy: compiling the first update")
-    what = f"train_policy cannot go on: an update of {section.batch_size:,} steps"
-    check_fits(parts.update, arguments, jax.local_devices()[0], what, DEVICE_MEMORY)
     network = find_prompt_network(section.network)
     if checkpoints and network and network.keeps_untrained and not done.env_steps:
-        checkpoints.save_policy(arguments[0], done)
+        checkpoints.save_policy(state, done)
 
 
 def write_summary(

@@ -13,10 +13,21 @@ from motif_jax.annotation.annotator import too_few
 from motif_jax.envs import worlds
 from motif_jax.files import read_json, read_lines
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.pages.blocks import findings_blocks, folded, quoted, share_bar, table, tiles
+from motif_jax.pages.blocks import (
+    amount,
+    duration,
+    esc,
+    findings_blocks,
+    folded,
+    in_words,
+    machine_words,
+    quoted,
+    share_bar,
+    table,
+    tiles,
+)
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.figures import SUMMARIES, Player, all_metrics, arranged, chance_of, curve, curves_of, own_of
-from motif_jax.pages.formats import amount, duration, esc, in_words, machine_words
 from motif_jax.rewards.options import MIXTURES
 from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES, parse_sources, program_title
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals

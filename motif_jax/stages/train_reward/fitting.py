@@ -30,9 +30,8 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import title
 from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain, write_whole
 from motif_jax.networks.reward import inputs_beside, observations_beside
-from motif_jax.pages.blocks import page, quoted, table, tiles
+from motif_jax.pages.blocks import esc, page, quoted, table, tiles
 from motif_jax.pages.charts import columns, curves
-from motif_jax.pages.formats import esc
 from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, count, mix, soft_target, to_codes
 from motif_jax.preferences.store import PairDataset, annotation_folder

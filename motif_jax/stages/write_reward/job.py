@@ -23,8 +23,7 @@ from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_whole
-from motif_jax.pages.blocks import table, tiles
-from motif_jax.pages.formats import esc
+from motif_jax.pages.blocks import esc, table, tiles
 from motif_jax.rewards.code.grammar import Program, ProgramError, check
 from motif_jax.rewards.code.names import CAPTION, Readable, find_readable
 from motif_jax.rewards.code.recogniser import is_plain, longest_phrase
