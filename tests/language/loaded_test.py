@@ -93,20 +93,6 @@ def test_the_last_token_of_a_choice_needs_no_place_in_the_context(models):
     np.testing.assert_allclose(models["gpt2"].score(texts[:1], ["turn left up"])[0, 0], sum(singly), rtol=1e-4)
 
 
-@pytest.mark.parametrize(("values", "sentence"), [
-    ({"max_tokens": 0}, "max_tokens must be at least 1 and finite, not 0"),
-    ({"max_tokens": 200}, "and 200 may follow"),
-    ({"temperature": float("nan")}, "temperature must be .* not nan"),
-    ({"beams": 2, "temperature": 0.5}, "a beam search does not sample"),
-    ({"length_penalty": 1.0}, "only a beam search uses length_penalty"),
-    ({"allowed": [40]}, "the allowed token 40"),
-    ({"begin": [" a" * 9] * 4, "max_tokens": 8}, "has 9 tokens, more than max_tokens, 8"),
-])  # fmt: skip
-def test_invalid_values_of_generation_are_refused(values, sentence, models):
-    with pytest.raises(UserError, match=sentence):
-        models["gpt2"].generate(CONTEXTS, **values)
-
-
 def test_a_tokeniser_with_more_tokens_than_the_model_has_is_refused(tmp_path):
     write_own("gpt2", tmp_path)
     write_tokeniser(tmp_path, WordTokeniser.from_texts([*TEXTS, "one two three four five six seven eight nine ten"]))

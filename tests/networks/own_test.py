@@ -17,7 +17,7 @@ MINE = "own_encoders:Encoder"
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("name", "sentence"), [
-    ("Dropout", r"its variable 'dropout\.rngs\.key' is not an array of numbers"),
+    ("Dropout", r"its variable 'dropout\.rngs\.key' has the type key"),
     ("BatchNorm", r"its call changes 'norm\.mean', and changes are lost.*nnx\.LayerNorm"),
     ("OneNumber", r"shape \(2,\) and type float32, instead of .* shape \(2, features\)"),
     ("TwoRows", r"for 3 rows of observations it gave shape \(2, 32\)"),

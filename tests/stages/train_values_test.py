@@ -223,7 +223,7 @@ def refusal(check, config, *arguments):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("tokeniser", "template", "said"), [
-    ("letters", "words", "has marks for the template 'marks' only"),
+    ("letters", "words", "is for tokenisers whose tokens are words"),
     ("bytes", "marks", "one token, not 4"),
     ("file", "words", "is for tokenisers whose tokens are words"),
 ])  # fmt: skip

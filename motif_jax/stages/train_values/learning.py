@@ -51,10 +51,12 @@ from motif_jax.stages.offline import (
     TrainingJob,
     choose_episodes,
     make_job,
+    make_renderer,
+    open_session,
     write_summary,
 )
 from motif_jax.stages.offline import train as train_offline
-from motif_jax.stages.train_language.model import make_parts, make_renderer, new_params, open_session, write_model
+from motif_jax.stages.train_language.model import make_parts, new_params, write_model
 from motif_jax.stages.train_values import FOLDER, ValuesConfig, ValuesSection, unused_values
 from motif_jax.structs import UserError
 from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser
