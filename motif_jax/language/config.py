@@ -227,7 +227,6 @@ def _is_usable(name: str, value: Any) -> bool:
 
 
 def _without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
-    """null counts as absent."""
     return {name: value for name, value in values.items() if value is not None}
 
 

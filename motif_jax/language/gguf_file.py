@@ -179,7 +179,7 @@ def _row_bytes(kind: str, numbers: int) -> int:
 
 
 def read_gguf_config(path: Path) -> LanguageConfig:
-    """Reads the architecture alone; raises UserError if the model cannot be built."""
+    """Reads the architecture alone."""
     header = read_header(path)
     with legible(f"the model of {str(path)!r}"), well_formed():
         return config_from_hub(_hub_values(header))
@@ -309,7 +309,7 @@ PRE_TOKENISERS = {  # by the name in the file; the tokenisers are those of the p
 
 
 def read_gguf_tokeniser(path: Path) -> Tokeniser:
-    """The tokeniser of a GGUF file; raises UserError, with one sentence, if it cannot be made."""
+    """The tokeniser of a GGUF file; raises UserError if it cannot be made."""
     metadata = read_header(path).metadata
     with legible(f"the tokeniser of {str(path)!r}", "", UserError), well_formed():
         return tokeniser_from_text(_tokenizer_json(metadata))

@@ -415,7 +415,6 @@ class Adapter(NamedTuple):
         return [LORA_PREFIX + name.removesuffix(".weight") + end for end in LORA_ENDS]
 
     def added(self, name: str, tensor: np.ndarray) -> np.ndarray:
-        """The tensor of this name with its addition."""
         if self.tensors.keys().isdisjoint(self.names(name)):
             return tensor
         a, b = (self.tensors[factor] for factor in self.names(name))

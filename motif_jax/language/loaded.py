@@ -275,7 +275,6 @@ class Language:
         return jax.jit(begin), jax.jit(read), jax.jit(pick)
 
     def _make_program(self, length: int, beams: int, shift: AddToLogits | None) -> Callable[..., Generated]:
-        """The compiled loop."""
         # Without the carry, which this function does not need.
         adds = None if shift is None else (lambda arguments, carry, *read: (shift(arguments, *read), carry))
 

@@ -90,7 +90,7 @@ def both_logits(file, tokens):
     return theirs(torch.tensor(tokens)).logits.detach().numpy(), ours, theirs, model
 
 
-@pytest.mark.parametrize(("family", "kind"), [("llama", "F32"), ("llama", "Q8_0"), ("qwen2", "F16"), ("qwen3", "Q4_1")])
+@pytest.mark.parametrize(("family", "kind"), [("llama", "Q8_0"), ("qwen2", "F16"), ("qwen3", "Q4_1")])
 def test_logits_are_those_of_transformers(family, kind, tmp_path):
     file = write_gguf(tmp_path / "m.gguf", family, kind)
     wanted, ours, *_ = both_logits(file, np.random.default_rng(0).integers(0, ROWS, (3, 40)))

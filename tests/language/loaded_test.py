@@ -73,8 +73,6 @@ def test_it_is_saved_and_loaded(models, tmp_path):
     models["t5"].save(tmp_path / "copy")
     again = motif_jax.load_language(tmp_path / "copy", num_devices=1)
     np.testing.assert_array_equal(again.score(CONTEXTS[:2], ACTIONS), models["t5"].score(CONTEXTS[:2], ACTIONS))
-    with pytest.raises(UserError, match="already: choose another directory"):
-        models["t5"].save(tmp_path / "copy")
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
@@ -205,7 +203,7 @@ def test_remat_changes_no_gradient(name):
 WORDS = [f"w{number}" for number in range(40)]
 
 
-def make(family="qwen2", blocks=2):
+def make(family, blocks):
     tokeniser = WordTokeniser.from_texts([" ".join(WORDS)])
     more = {"n_positions": 64} if family == "gpt2" else {"max_position_embeddings": 64}
     config = make_config(family, tokeniser.size, 16, blocks, 2, **more)
@@ -221,8 +219,7 @@ def slowly(language, rows, ids):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("family", ["gpt2", "qwen2"])
-@pytest.mark.parametrize("blocks", [2, 5])
+@pytest.mark.parametrize(("family", "blocks"), [("gpt2", 2), ("qwen2", 5)])
 def test_a_common_beginning_that_is_read_once_changes_nothing(family, blocks):
     language, rng = make(family, blocks), np.random.default_rng(0)
     ids = language.tokeniser.encode("w1 w2 w3")
