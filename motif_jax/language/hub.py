@@ -174,7 +174,7 @@ def _check(
     shapes = {part.name: list(part.shape) for part in parts_of(config, wanted)}
     found = {name: tensor.shape for name, tensor in tensors.items() if not (name == HEAD and config.tied)}
     if wrong := sorted(name for name in shapes | found if shapes.get(name) != found.get(name)):
-        first = f"the shape of {wrong[0]!r:.200} is {found.get(wrong[0])}, not {shapes.get(wrong[0])}"
+        first = f"the shape of {wrong[0]!r:.200} is {found.get(wrong[0])!s:.100}, not {shapes.get(wrong[0])}"
         does = f"{len(wrong):,} tensors in {str(directory)!r} do not fit the {config.family} of its config"
         raise UserError(f"{does}: {first}")
 

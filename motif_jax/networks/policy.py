@@ -480,9 +480,8 @@ class OwnEncoder(nnx.Module):
     def __init__(self, path: str, specs: Specs, *, dtype: DTypeLike, rngs: nnx.Rngs):
         """Makes the encoder; raises UserError if it does not fit its purpose, UserCodeError if it raises."""
         self.path, self.reads, self.dtype = path, tuple(specs), dtype
-        make = find_encoder(path)
         with calls(path):
-            self.encoder = make(dict(specs), dtype=dtype, rngs=rngs)
+            self.encoder = load_class(path, "network", FLAG)(dict(specs), dtype=dtype, rngs=rngs)
         before = self._variables()
         ones = {name: jnp.asarray(np.ones((ROWS, *spec.shape), spec.dtype)) for name, spec in specs.items()}
         with calls(path):
@@ -530,14 +529,6 @@ class OwnEncoder(nnx.Module):
 
     def _error(self, why: str) -> UserError:
         return UserError(f"cannot use the network {self.path!r}: {why} ({FLAG})")
-
-
-def find_encoder(path: str) -> Any:
-    """Imports the class of `module:Class`; raises UserError if it is not a Flax NNX module."""
-    encoder = load_class(path, "network", FLAG)
-    if not (isinstance(encoder, type) and issubclass(encoder, nnx.Module)):
-        raise UserError(f"cannot use the network {path!r}: it is not a subclass of flax.nnx.Module ({FLAG})")
-    return encoder
 
 
 def calls(path: str) -> contextlib.AbstractContextManager[None]:

@@ -24,7 +24,6 @@ MINE = "own_encoders:Encoder"
     ("Decides", r"failed with .*TracerBoolConversionError"),
     ("WholeParameter", r"its variable 'count' has the type int32, and parameters need float32"),
     ("Exits", r"failed with SystemExit: 0"),
-    ("NoModule", r"not a subclass of flax\.nnx\.Module"),
     ("Encodr", r"no class 'Encodr': did you mean 'Encoder'"),
 ])  # fmt: skip
 def test_encoders_that_cannot_work_are_refused(name, sentence):

@@ -82,6 +82,7 @@ ROWS = [
     ("values by playing", {"train_values.group_size": 5}, "16 games cannot be cut into groups of 5"),
     ("values by playing", {"train_values.games": 0}, "chooses its checkpoint by the return of games"),
     ("values by playing", {"decoding.top_k": 3}, "top_k must be 0, and top_p 1"),
+    ("values by playing", {"decoding.temperature": 0.0}, "all games of a group would be the same"),
     ("programs", {"write_reward.grammar": "vllm"}, "a grammar is for writer=server"),
     ("programs", {"write_reward.writer": "server", "annotate.server.url": "localhost:8000"}, "is not an address"),
     ("programs", {"annotate.backend": "score"}, "a judge of captions is asked"),

@@ -121,6 +121,8 @@ def check_groups(config: ValuesConfig) -> None:
         f"it plays on one host ({flag}.recipe)": find_meeting(config.distributed),
         "it learns from all tokens: top_k must be 0, and top_p 1 (--config.decoding.top_k, .top_p)":
             decoding.top_k or decoding.top_p != 1,
+        "at temperature 0 all games of a group would be the same (--config.decoding.temperature)":
+            not decoding.temperature,
     }  # fmt: skip
     refuse({f"the recipe {section.recipe!r} cannot learn: {problem}": exists for problem, exists in problems.items()})
 
