@@ -1,6 +1,6 @@
 """Offline training: epochs over token batches that depend only on the seed, the epoch and the step.
 
-    with open_session(config, section, workdir, "train_values", "values") as session:
+    with open_session(config, section, workdir, "train_values", "values", open_transcripts) as session:
         job = make_job(config, session, title, recipe, parts, renderer, figures)
         outcome = train(job, session)
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,13 +29,10 @@ from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.envs.babyai.manual import EXERCISES, make_examples, make_exercises, read_manual
-from motif_jax.envs.babyai.words import all_words
-from motif_jax.envs.worlds import essential, without_nethack
+from motif_jax.envs.worlds import without_nethack
 from motif_jax.files import read_json, to_plain
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
-from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
 from motif_jax.offline.recipes import OfflineSection, Recipe, settings_of
 from motif_jax.offline.update import init_state, make_measure, make_update, means_of, objective_of, zero_sums
@@ -47,17 +43,14 @@ from motif_jax.pages.figures import all_metrics
 from motif_jax.pages.formats import amount, exact
 from motif_jax.run import CONFIG, Head, Run, StageRun, from_plain
 from motif_jax.stages import Experiment
-from motif_jax.stages.collect import report_transcripts
-from motif_jax.stages.train_language import MANUAL, TranscriptsConfig, check_prompts, check_words, find_manuals
-from motif_jax.structs import Episode, Stopped, UserError
+from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import describe
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import StopAsked
 from motif_jax.tokens import Tokeniser, digest
-from motif_jax.transcripts import imports
-from motif_jax.transcripts.render import TEMPLATES, EpochPlan, Renderer, Rows, make_batch, planner
-from motif_jax.transcripts.store import Transcripts, are_decision_points, decision_point, vocabulary
+from motif_jax.transcripts.render import EpochPlan, Renderer, Rows, make_batch, planner
+from motif_jax.transcripts.store import Transcripts
 
 LOSS = "loss"  # a figure of every evaluation
 RANK = "rank"  # an optional figure of evaluations that ranks checkpoints instead of the loss; lower is better
@@ -86,84 +79,19 @@ class Session(NamedTuple):
     mesh: Mesh
 
 
-def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool) -> Transcripts:
-    """The config's transcripts; imports them into the workdir if the config says so and they do not exist yet.
-
-    `may_import`: whether this process may import them, as one host does.
-    """
-    given = config.transcripts
-    path = Path(given.path) if given.path else workdir / "transcripts"
-    if given.import_from and may_import:
-        names = given.import_from.split(",")
-        provenance: dict[str, Any] = {"format": given.import_format}
-        if given.import_format == MANUAL:
-            files, window = find_manuals(names), config.env["babyai"]["window"]
-            provenance["window"] = window
-            if EXERCISES in names:
-                provenance[EXERCISES] = True
-            episodes = manual_episodes(files, window, EXERCISES in names)
-        else:
-            files = [Path(name).expanduser() for name in names]
-            if played := find(TRANSCRIPT_FORMATS, given.import_format):
-                provenance |= {"env": essential(config.env), "seed": config.seed}  # decide the words
-                episodes = played.episodes(files, config.env, config.seed)
-            else:
-                episodes = _episodes(files, given.import_format)
-        provenance["files"] = [file.name for file in files]
-        is_new = not path.exists()
-        transcripts = imports.import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
-        if transcripts.record["provenance"] != provenance:
-            raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({imports.FLAG})")
-        report_transcripts(workdir)  # also of earlier ones: a kill may have come between the two
-        if is_new:
-            texts = f"{len(transcripts):,} episodes with {transcripts.num_texts:,} texts"
-            print_line(f"transcripts: imported {texts} to {str(path)!r}")
-        return transcripts
-    transcripts = Transcripts(path)
-    if not transcripts.is_action.any():
-        raise UserError(f"{str(path)!r} has no turn of an agent: there is nothing to learn (--config.transcripts.path)")
-    return transcripts
-
-
-def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
-    if kind == "reddit":
-        return imports.read_reddit(files)
-    if kind == "visdial":
-        return imports.read_visdial(*files)
-    read = {"lmrl": imports.read_lmrl, "lmrl_wordle": imports.read_lmrl_wordle, "trl": imports.read_trl}[kind]
-    return itertools.chain.from_iterable(map(read, files))
-
-
-def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Iterator[Episode]:
-    """All words of the world, then the examples of BabyAI-Text manuals, or exercises in reading made of them."""
-    yield from vocabulary(all_words())
-    lessons = [lesson for file in files for lesson in read_manual(file)]
-    if with_exercises:
-        yield from make_exercises(lessons, window)
-        return
-    for example in make_examples(lessons, window):
-        yield decision_point(example.prompt, example.action)
-
-
-def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0) -> Renderer:
-    """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
-    made = transcripts.record["provenance"]
-    prompts = are_decision_points(transcripts) or made.get("format") == MANUAL
-    if prompts:
-        check_prompts(template)
-    check_words(tokeniser, template)
-    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount, apart=prompts)
-
-
 @contextlib.contextmanager
 def open_session(
-    config: TranscriptsConfig, section: OfflineSection, workdir: Path, name: str, folder: str
-) -> Iterator[Session]:
-    """Meets the other hosts, locks the stage's directory and opens the transcripts."""
+    config: Any, section: OfflineSection, workdir: Path, name: str, folder: str,
+    open_transcripts: Callable[[Any, Path, bool], Transcripts],
+) -> Iterator[Session]:  # fmt: skip
+    """Meets the other hosts, locks the stage's directory and opens the transcripts.
+
+    `open_transcripts`: (config, workdir, whether this process may import them, as one host does) -> transcripts.
+    """
     with StopAsked() as stop:
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
         with Hosts() as hosts, Run(workdir).stage(name, folder, writes=hosts.me == 0) as stage:
-            transcripts = open_transcripts(config, workdir, True) if hosts.me == 0 else None  # it may import them
+            transcripts = open_transcripts(config, workdir, True) if hosts.me == 0 else None
             hosts.agree(Vote.GO_ON)
             transcripts = transcripts or open_transcripts(config, workdir, False)
             mesh = make_mesh()

@@ -1,8 +1,10 @@
-"""The language model to train, read or new; training; writing the result."""
+"""The language model to train: read or new; the transcripts that it learns from; training; writing the result."""
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +15,108 @@ from flax import nnx
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.envs.babyai.manual import EXERCISES, make_examples, make_exercises, read_manual
+from motif_jax.envs.babyai.words import all_words
+from motif_jax.envs.worlds import essential
 from motif_jax.files import make_anew, remove_folder
 from motif_jax.language.adapt import activation_bytes, bytes_of, new_additions, print_memory
 from motif_jax.language.config import FOLDER, MODEL, LanguageConfig, make_config
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser, write_language_model
 from motif_jax.language.model import Types, make_language_model
+from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.recipes import OfflineSection, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import init_state
 from motif_jax.policies.writing import as_functions
 from motif_jax.run import StageRun
-from motif_jax.stages.offline import (
-    Done,
-    LanguageParts,
-    TrainingJob,
-    make_job,
-    make_renderer,
-    open_session,
-    write_summary,
-)
+from motif_jax.stages.collect import report_transcripts
+from motif_jax.stages.offline import Done, LanguageParts, TrainingJob, make_job, open_session, write_summary
 from motif_jax.stages.offline import train as train_offline
-from motif_jax.stages.train_language import BUILT_IN, CloningConfig, LanguageSection
-from motif_jax.structs import UserError, naming
+from motif_jax.stages.train_language import (
+    BUILT_IN,
+    MANUAL,
+    CloningConfig,
+    LanguageSection,
+    TranscriptsConfig,
+    check_prompts,
+    check_words,
+    find_manuals,
+)
+from motif_jax.structs import Episode, UserError, naming
 from motif_jax.tokens import Tokeniser, write_tokeniser
-from motif_jax.transcripts.store import Transcripts
+from motif_jax.transcripts import imports
+from motif_jax.transcripts.render import TEMPLATES, Renderer
+from motif_jax.transcripts.store import Transcripts, are_decision_points, decision_point, vocabulary
 
 STAGE, FLAG = "train_language", "--config.language.model"
+
+
+def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool) -> Transcripts:
+    """The config's transcripts; imports them into the workdir if the config says so and they do not exist yet.
+
+    `may_import`: whether this process may import them, as one host does.
+    """
+    given = config.transcripts
+    path = Path(given.path) if given.path else workdir / "transcripts"
+    if given.import_from and may_import:
+        names = given.import_from.split(",")
+        provenance: dict[str, Any] = {"format": given.import_format}
+        if given.import_format == MANUAL:
+            files, window = find_manuals(names), config.env["babyai"]["window"]
+            provenance["window"] = window
+            if EXERCISES in names:
+                provenance[EXERCISES] = True
+            episodes = manual_episodes(files, window, EXERCISES in names)
+        else:
+            files = [Path(name).expanduser() for name in names]
+            if played := find(TRANSCRIPT_FORMATS, given.import_format):
+                provenance |= {"env": essential(config.env), "seed": config.seed}  # decide the words
+                episodes = played.episodes(files, config.env, config.seed)
+            else:
+                episodes = _episodes(files, given.import_format)
+        provenance["files"] = [file.name for file in files]
+        is_new = not path.exists()
+        transcripts = imports.import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
+        if transcripts.record["provenance"] != provenance:
+            raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({imports.FLAG})")
+        report_transcripts(workdir)  # also of earlier ones: a kill may have come between the two
+        if is_new:
+            texts = f"{len(transcripts):,} episodes with {transcripts.num_texts:,} texts"
+            print_line(f"transcripts: imported {texts} to {str(path)!r}")
+        return transcripts
+    transcripts = Transcripts(path)
+    if not transcripts.is_action.any():
+        raise UserError(f"{str(path)!r} has no turn of an agent: there is nothing to learn (--config.transcripts.path)")
+    return transcripts
+
+
+def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
+    if kind == "reddit":
+        return imports.read_reddit(files)
+    if kind == "visdial":
+        return imports.read_visdial(*files)
+    read = {"lmrl": imports.read_lmrl, "lmrl_wordle": imports.read_lmrl_wordle, "trl": imports.read_trl}[kind]
+    return itertools.chain.from_iterable(map(read, files))
+
+
+def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Iterator[Episode]:
+    """All words of the world, then the examples of BabyAI-Text manuals, or exercises in reading made of them."""
+    yield from vocabulary(all_words())
+    lessons = [lesson for file in files for lesson in read_manual(file)]
+    if with_exercises:
+        yield from make_exercises(lessons, window)
+        return
+    for example in make_examples(lessons, window):
+        yield decision_point(example.prompt, example.action)
+
+
+def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0) -> Renderer:
+    """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
+    made = transcripts.record["provenance"]
+    prompts = are_decision_points(transcripts) or made.get("format") == MANUAL
+    if prompts:
+        check_prompts(template)
+    check_words(tokeniser, template)
+    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount, apart=prompts)
 
 
 def make_parts(
@@ -119,7 +198,7 @@ def train(config: CloningConfig, workdir: Path) -> None:
     def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
         return {name: means[name] for name in ("loss", "accuracy")}
 
-    with open_session(config, section, workdir, STAGE, FOLDER) as session:
+    with open_session(config, section, workdir, STAGE, FOLDER, open_transcripts) as session:
         parts = make_parts(config.language, session.transcripts, section, config.seed, recipe=recipe)
         renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
         job = make_job(config, session, "The language model", recipe, parts, renderer, figures)
