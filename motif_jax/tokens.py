@@ -239,25 +239,16 @@ def read_tokeniser(file: Path) -> Tokeniser:
 
 
 def tokeniser_from_text(text: str) -> Tokeniser:
-    """From the content of a `tokenizer.json`; raises ValueError if it is not one."""
-    try:
+    """From the content of a `tokenizer.json`; raises UserError if it is not one."""
+    with _told("be read"):
         whole = json.loads(text)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    if not isinstance(whole, dict) or not isinstance(whole.get("model"), dict):
-        raise ValueError("it has no model")
-    words = whole["model"].get("vocab")
-    for kind in (WordTokeniser, LetterTokeniser) if isinstance(words, dict) else ():
-        if whole.get("pre_tokenizer") == kind.split() and tuple(words)[: len(kind.first)] == kind.first:
-            built = kind([*words])
-            if json.loads(built.text) == whole:  # it was written here
-                return built
-    try:
+        words = whole["model"].get("vocab")
+        for kind in (WordTokeniser, LetterTokeniser) if isinstance(words, dict) else ():
+            if whole.get("pre_tokenizer") == kind.split() and tuple(words)[: len(kind.first)] == kind.first:
+                built = kind([*words])
+                if json.loads(built.text) == whole:  # it was written here
+                    return built
         return HubTokeniser(text)
-    except (UserError, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # a panic of the library, which is written in Rust, is no Exception
-        raise ValueError(str(error)[:200] or type(error).__name__) from error
 
 
 def write_tokeniser(directory: Path, tokeniser: Tokeniser) -> None:

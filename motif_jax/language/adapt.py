@@ -133,26 +133,22 @@ def bytes_of(tree: Any) -> int:
 def print_memory(
     what: str, learnt: Any, weights: int, learning: int, activations: int, copies: int, flags: str
 ) -> None:
-    """Prints the memory that a training takes; raises UserError if not even its parameters fit.
+    """Prints the memory that a training takes.
 
     `weights`, `learning`, `activations`: bytes of all parameters; of gradients and optimizer; of activations.
     `copies`: bytes that the host keeps or writes; they count if its devices have no memory of their own. `flags`:
     those that reduce the memory.
     """
     count = sum(leaf.size for leaf in jax.tree.leaves(learnt))
-    device = jax.local_devices()[0]
-    memory = describe_memory(device)
+    memory = describe_memory(jax.local_devices()[0])
     available = memory.free if memory else available_mib() * 2**20
     learning += 0 if memory else copies
-    if weights + learning > available:
-        needed = f"needs {in_words(weights + learning)} of memory, but only {in_words(available)} are free"
-        raise UserError(f"{what} learns {count:,} parameters, which {needed} ({flags})")
-    warning = f": too little, if this estimate is right ({flags})"
+    is_little = weights + learning + activations > available
     print_line(
         f"{what} learns {count:,} parameters: weights {in_words(weights)}, gradients, optimizer and copies "
         f"{in_words(learning)}, activations about {in_words(activations)}, of {in_words(available)} that are free"
-        + warning
-        * (weights + learning + activations > available)
+        + f": too little, if this estimate is right ({flags})"
+        * is_little
     )
 
 
@@ -165,8 +161,6 @@ def print_memory(
 
 def sharding_rules(config: LanguageConfig, tensor: int = 1) -> Rules:
     """Rules for `place` and `shardings` in `devices/mesh.py`; `tensor` is the size of that axis."""
-    if config.heads % tensor:
-        raise UserError(f"tensor {tensor} must divide the number of heads of this language model, {config.heads}")
     shared = TENSOR if config.kv_heads % tensor == 0 else None
     by_words = TENSOR if config.vocabulary % tensor == 0 else None
     return (

@@ -17,7 +17,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 
 SYSTEM, USER, ASSISTANT = ROLES = ("system", "user", "assistant")
@@ -61,8 +60,6 @@ class ChatFormat(NamedTuple):
         message is to follow.
         """
         turns = [(message["role"], message["content"]) for message in messages]
-        if wrong := [role for role, _ in turns if role not in ROLES]:
-            raise UserError(f"the role of a message must be one of {', '.join(ROLES)}, not {wrong[0]!r:.80}")
         if self.system and not (turns and turns[0][0] == SYSTEM):
             turns.insert(0, (SYSTEM, self.system))
         pieces, joined = [self.begins], ""

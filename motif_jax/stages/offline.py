@@ -1,6 +1,6 @@
 """Offline training: epochs over token batches that depend only on the seed, the epoch and the step.
 
-    with open_session(config, section, workdir, "train_values", "values") as session:  # of train_language
+    with open_session(config, section, workdir, "train_values", "values", open_transcripts) as session:
         job = make_job(config, session, title, recipe, parts, renderer, figures)
         outcome = train(job, session)
 
@@ -14,8 +14,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +26,8 @@ from jax.sharding import Mesh
 import motif_jax
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
-from motif_jax.devices.hosts import Hosts, Vote
-from motif_jax.devices.mesh import map_update, replicate, shard
+from motif_jax.devices.hosts import Hosts, Vote, start_hosts
+from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.envs.worlds import without_nethack
 from motif_jax.files import read_json, to_plain
@@ -39,10 +40,11 @@ from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import amount, exact, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.figures import all_metrics
-from motif_jax.run import CONFIG, Head, StageRun, from_plain
+from motif_jax.run import CONFIG, Head, Run, StageRun, from_plain
 from motif_jax.stages import Experiment
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import describe
+from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import StopAsked
 from motif_jax.tokens import Tokeniser, digest
@@ -74,6 +76,29 @@ class Session(NamedTuple):
     stop: StopAsked
     transcripts: Transcripts
     mesh: Mesh
+
+
+@contextlib.contextmanager
+def open_session(
+    config: Any, section: OfflineSection, workdir: Path, name: str, folder: str,
+    open_transcripts: Callable[[Any, Path, bool], Transcripts],
+) -> Iterator[Session]:  # fmt: skip
+    """Meets the other hosts, locks the stage's directory and opens the transcripts.
+
+    `open_transcripts`: (config, workdir, whether this process may import them, as one host does) -> transcripts.
+    """
+    with StopAsked() as stop:
+        start_hosts(find_meeting(config.distributed), lambda: stop.asked)
+        with Hosts() as hosts, Run(workdir).stage(name, folder, writes=hosts.me == 0) as stage:
+            transcripts = open_transcripts(config, workdir, True) if hosts.me == 0 else None
+            hosts.agree(Vote.GO_ON)
+            transcripts = transcripts or open_transcripts(config, workdir, False)
+            mesh = make_mesh()
+            if section.batch_size % (batch_parts(mesh) * section.num_parts):
+                parts = f"{section.num_parts} parts for each of {batch_parts(mesh)} devices"
+                flags = f"--config.{name}.batch_size, .num_parts"
+                raise UserError(f"batch_size {section.batch_size} cannot be cut into {parts} ({flags})")
+            yield Session(stage, section, hosts, stop, transcripts, mesh)
 
 
 # ---- the loop

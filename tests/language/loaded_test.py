@@ -73,8 +73,6 @@ def test_it_is_saved_and_loaded(models, tmp_path):
     models["t5"].save(tmp_path / "copy")
     again = motif_jax.load_language(tmp_path / "copy", num_devices=1)
     np.testing.assert_array_equal(again.score(CONTEXTS[:2], ACTIONS), models["t5"].score(CONTEXTS[:2], ACTIONS))
-    with pytest.raises(UserError, match="already: choose another directory"):
-        models["t5"].save(tmp_path / "copy")
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
@@ -91,20 +89,6 @@ def test_the_last_token_of_a_choice_needs_no_place_in_the_context(models):
     texts, words = [" a" * 198, " a" * 198 + " turn", " a" * 198 + " turn left"], ["turn", "left", "up"]
     singly = [models["gpt2"].score([text], [word])[0, 0] for text, word in zip(texts, words, strict=True)]
     np.testing.assert_allclose(models["gpt2"].score(texts[:1], ["turn left up"])[0, 0], sum(singly), rtol=1e-4)
-
-
-@pytest.mark.parametrize(("values", "sentence"), [
-    ({"max_tokens": 0}, "max_tokens must be at least 1 and finite, not 0"),
-    ({"max_tokens": 200}, "and 200 may follow"),
-    ({"temperature": float("nan")}, "temperature must be .* not nan"),
-    ({"beams": 2, "temperature": 0.5}, "a beam search does not sample"),
-    ({"length_penalty": 1.0}, "only a beam search uses length_penalty"),
-    ({"allowed": [40]}, "the allowed token 40"),
-    ({"begin": [" a" * 9] * 4, "max_tokens": 8}, "has 9 tokens, more than max_tokens, 8"),
-])  # fmt: skip
-def test_invalid_values_of_generation_are_refused(values, sentence, models):
-    with pytest.raises(UserError, match=sentence):
-        models["gpt2"].generate(CONTEXTS, **values)
 
 
 def test_a_tokeniser_with_more_tokens_than_the_model_has_is_refused(tmp_path):
@@ -219,7 +203,7 @@ def test_remat_changes_no_gradient(name):
 WORDS = [f"w{number}" for number in range(40)]
 
 
-def make(family="qwen2", blocks=2):
+def make(family, blocks):
     tokeniser = WordTokeniser.from_texts([" ".join(WORDS)])
     more = {"n_positions": 64} if family == "gpt2" else {"max_position_embeddings": 64}
     config = make_config(family, tokeniser.size, 16, blocks, 2, **more)
@@ -235,8 +219,7 @@ def slowly(language, rows, ids):
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("family", ["gpt2", "qwen2"])
-@pytest.mark.parametrize("blocks", [2, 5])
+@pytest.mark.parametrize(("family", "blocks"), [("gpt2", 2), ("qwen2", 5)])
 def test_a_common_beginning_that_is_read_once_changes_nothing(family, blocks):
     language, rng = make(family, blocks), np.random.default_rng(0)
     ids = language.tokeniser.encode("w1 w2 w3")

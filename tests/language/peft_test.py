@@ -154,14 +154,14 @@ BAD = {
     "PiSSA": (with_config(init_lora_weights="pissa"), "init_lora_weights 'pissa': only low-rank"),
     "a layer that occurs twice": (with_config(layer_replication=[[0, 1]]), "layer_replication [["),
     "additions from a text on": (with_config(alora_invocation_tokens=[5]), "alora_invocation_tokens [5]: only low"),
-    "a head that is the embedding": (add_to_tied_head, "has 'lm_head', which the model lacks"),
+    "a head that is the embedding": (add_to_tied_head, "lm_head.lora_A.weight', which the model lacks"),
     "an adapter of an adapter": (
         lambda folder: shutil.copy(folder / "adapter" / ADAPTER_CONFIG, folder / "base"), "has an adapter of its own",
     ),
-    "no alpha": (with_config(lora_alpha=None), "no base_model_name_or_path and lora_alpha"),
+    "no alpha": (with_config(lora_alpha=None), "has not the expected form: "),
     "a name of the Hub": (with_config(base_model_name_or_path="meta/llama"), "not a directory here"),
     "a slow pattern": (with_config(alpha_pattern={"(a+)+$": 1}), "not a module's name"),
-    "half of a pair": (with_tensors(**{OTHER("A"): A}), "do not fit each other"),
+    "half of a pair": (with_tensors(**{OTHER("A"): A}), "which the model lacks"),
     "a matrix that the model lacks": (with_tensors(**{OTHER("A"): A, OTHER("B"): B}), "which the model lacks"),
     "infinite": (with_tensors(**{OURS("A"): np.full((3, 8), np.inf, np.float32)}), "not finite"),
     "a product of 149 GiB": (

@@ -36,7 +36,7 @@ def test_logits_are_the_same(name):
     np.testing.assert_allclose(ours[where], theirs[where], atol=3e-5 * np.abs(theirs).max(), rtol=0)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ["gpt2", "llama3", "qwen3", "flan"])
 def test_gradients_are_the_same(name):
     """Of the mean log-probability of some tokens, in the tensors of their file."""
     import torch

@@ -58,7 +58,3 @@ class WholeParameter(Encoder):
     def __init__(self, specs, *, dtype, rngs):
         super().__init__(specs, dtype=dtype, rngs=rngs)
         self.count = nnx.Param(jnp.ones(32, int))
-
-
-class NoModule:
-    pass

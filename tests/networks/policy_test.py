@@ -10,8 +10,7 @@ from motif_jax.envs.nethack.observations import OBSERVATIONS, scale_blstats
 from motif_jax.networks import images
 from motif_jax.networks.images import convolve, convolve_looked_up
 from motif_jax.networks.kinds import BEHAVIOUR
-from motif_jax.networks.layers import Core
-from motif_jax.networks.policy import PRESETS, PolicyNetwork
+from motif_jax.networks.policy import PRESETS, Core, PolicyNetwork
 
 ACTIONS = 23
 

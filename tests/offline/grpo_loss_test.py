@@ -64,9 +64,7 @@ def test_the_loss_is_trls(trl_python, tmp_path: Path):
     assert done.returncode == 0, done.stderr
     wanted = json.loads(done.stdout.splitlines()[-1])
 
-    language = ModelFunctions(
-        lambda params, *_: params, lambda params, hidden: hidden, VOCABULARY, VOCABULARY, None, None
-    )
+    language = ModelFunctions(lambda params, *_: params, lambda params, hidden: hidden, VOCABULARY, VOCABULARY)
     policies = {name: jnp.asarray(array) for name, array in logits.items()}
     for case, loss in zip(CASES, wanted, strict=True):
         group = GroupLearning(**case)

@@ -30,8 +30,7 @@ def hidden_states(params, tokens, segments, added):
 
 
 LANGUAGE = ModelFunctions(
-    hidden_states, lambda params, hidden: (hidden @ params["embedding"].T).astype(jnp.float32), WIDTH, VOCABULARY,
-    None, None,
+    hidden_states, lambda params, hidden: (hidden @ params["embedding"].T).astype(jnp.float32), WIDTH, VOCABULARY
 )  # fmt: skip
 
 

@@ -1,15 +1,12 @@
 import json
 import shutil
 
-import jax
 import numpy as np
 import pytest
 from conftest import get_config
-from gguf_models import write_gguf
 
 from motif_jax import experiment
 from motif_jax.files import read_json
-from motif_jax.language.hub import read_language_model
 from motif_jax.structs import UserError
 
 TINY = {
@@ -66,17 +63,6 @@ def test_a_trained_model_is_trained_further(trained, tmp_path):
     first = json.loads((tmp_path / "run/language/metrics.jsonl").read_text().splitlines()[0])
     assert first["valid_loss"] == pytest.approx(read_json(trained / "run/language/summary.json")["best"]["valid_loss"])
     assert read_json(tmp_path / "run/language/summary.json")["episodes"] == 24  # half of 48
-
-
-def test_the_model_of_a_gguf_file_is_trained_further(tmp_path):
-    talks(tmp_path / "talks.jsonl")
-    config = config_for(tmp_path, language__model=str(write_gguf(tmp_path / "m.gguf")), train_language__num_epochs=1,
-                        transcripts__template="lines")  # fmt: skip
-    experiment.run(config.to_dict(), tmp_path / "run", ["train_language"])
-    before, after = (read_language_model(path) for path in (tmp_path / "m.gguf", tmp_path / "run/language/model"))
-    assert before[2]._replace(ends=after[2].ends) == after[2]
-    moved = [np.abs(a - b).max() for a, b in zip(*(jax.tree.leaves(it[1]) for it in (before, after)), strict=True)]
-    assert 0 < max(moved) < 0.1
 
 
 @pytest.mark.quick

@@ -37,7 +37,7 @@ from motif_jax.learner.samples import Rollouts, Unroll
 from motif_jax.learner.settings import Learning, Settings
 from motif_jax.learner.update import Metrics, ShapeRewards, descend, learning_rate, make_optimizer, over_all
 from motif_jax.networks.kinds import PROMPT
-from motif_jax.networks.layers import Core
+from motif_jax.networks.policy import Core
 from motif_jax.policies.language_policy import PADDING, encode_names, prompt_encoder
 from motif_jax.structs import UserError
 from motif_jax.tokens import tokeniser_from_text

@@ -93,13 +93,6 @@ def check(config: CloningConfig) -> None:
     check_offline(config, config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
     template = config.transcripts.template
-    if not language.model and language.tokeniser == "letters" and template != "marks":
-        only = f"marks for the template 'marks' only, and not for {template!r}"
-        flags = "--config.language.tokeniser, --config.transcripts.template"
-        raise UserError(f"a tokeniser of letters has {only} ({flags})")
-    if language.lora_rank and not language.model:
-        why = "low-rank additions to an untrained model learn little: name a model, or choose lora_rank 0"
-        raise UserError(f"{why} (--config.language.lora_rank, .model)")
     check_template(language, template, "--config.language.model")
     if config.transcripts.import_format == MANUAL and config.transcripts.import_from:
         check_prompts(template)

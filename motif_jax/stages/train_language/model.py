@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 from collections.abc import Iterator
@@ -15,8 +14,6 @@ from flax import nnx
 
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import read_saved
-from motif_jax.devices.hosts import Hosts, Vote, start_hosts
-from motif_jax.devices.mesh import batch_parts, make_mesh
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.envs.babyai.manual import EXERCISES, make_examples, make_exercises, read_manual
 from motif_jax.envs.babyai.words import all_words
@@ -30,9 +27,9 @@ from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.recipes import OfflineSection, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import init_state
 from motif_jax.policies.writing import as_functions
-from motif_jax.run import Run, StageRun
+from motif_jax.run import StageRun
 from motif_jax.stages.collect import report_transcripts
-from motif_jax.stages.offline import Done, LanguageParts, Session, TrainingJob, make_job, write_summary
+from motif_jax.stages.offline import Done, LanguageParts, TrainingJob, make_job, open_session, write_summary
 from motif_jax.stages.offline import train as train_offline
 from motif_jax.stages.train_language import (
     BUILT_IN,
@@ -45,8 +42,6 @@ from motif_jax.stages.train_language import (
     find_manuals,
 )
 from motif_jax.structs import Episode, UserError, naming
-from motif_jax.system.meeting import find_meeting
-from motif_jax.system.startup import StopAsked
 from motif_jax.tokens import Tokeniser, write_tokeniser
 from motif_jax.transcripts import imports
 from motif_jax.transcripts.render import TEMPLATES, Renderer
@@ -98,8 +93,6 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
     if kind == "reddit":
         return imports.read_reddit(files)
     if kind == "visdial":
-        if len(files) > 2:
-            raise UserError(f"visual dialogues have one or two files, not {len(files)} ({imports.FLAG})")
         return imports.read_visdial(*files)
     read = {"lmrl": imports.read_lmrl, "lmrl_wordle": imports.read_lmrl_wordle, "trl": imports.read_trl}[kind]
     return itertools.chain.from_iterable(map(read, files))
@@ -124,25 +117,6 @@ def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, disco
         check_prompts(template)
     check_words(tokeniser, template)
     return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount, apart=prompts)
-
-
-@contextlib.contextmanager
-def open_session(
-    config: TranscriptsConfig, section: OfflineSection, workdir: Path, name: str, folder: str
-) -> Iterator[Session]:
-    """Meets the other hosts, locks the stage's directory and opens the transcripts."""
-    with StopAsked() as stop:
-        start_hosts(find_meeting(config.distributed), lambda: stop.asked)
-        with Hosts() as hosts, Run(workdir).stage(name, folder, writes=hosts.me == 0) as stage:
-            transcripts = open_transcripts(config, workdir, True) if hosts.me == 0 else None  # it may import them
-            hosts.agree(Vote.GO_ON)
-            transcripts = transcripts or open_transcripts(config, workdir, False)
-            mesh = make_mesh()
-            if section.batch_size % (batch_parts(mesh) * section.num_parts):
-                parts = f"{section.num_parts} parts for each of {batch_parts(mesh)} devices"
-                flags = f"--config.{name}.batch_size, .num_parts"
-                raise UserError(f"batch_size {section.batch_size} cannot be cut into {parts} ({flags})")
-            yield Session(stage, section, hosts, stop, transcripts, mesh)
 
 
 def make_parts(
@@ -224,7 +198,7 @@ def train(config: CloningConfig, workdir: Path) -> None:
     def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
         return {name: means[name] for name in ("loss", "accuracy")}
 
-    with open_session(config, section, workdir, STAGE, FOLDER) as session:
+    with open_session(config, section, workdir, STAGE, FOLDER, open_transcripts) as session:
         parts = make_parts(config.language, session.transcripts, section, config.seed, recipe=recipe)
         renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
         job = make_job(config, session, "The language model", recipe, parts, renderer, figures)

@@ -12,6 +12,7 @@ from typing import Any
 from motif_jax.actors.pool import check_groups
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, deciding, part, value
 from motif_jax.devices.releases import check_saved
+from motif_jax.envs.own_code import load_class
 from motif_jax.envs.world import World, is_text, space_of
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
@@ -210,9 +211,7 @@ def check(config: TrainConfig) -> None:
         raise UserError(f"{what} (--config.policy.max_episode_steps)")
     check_reads(section.network, world.specs, world.reads, world.name)
     if is_own(section.network):
-        from motif_jax.networks.policy import find_encoder
-
-        find_encoder(section.network)
+        load_class(section.network, "network", "--config.policy.network")
     if network := find_prompt_network(section.network):
         network.check(section)
     plan, algorithm = find_plan(config), find_algorithm(section.algorithm)

@@ -94,11 +94,8 @@ def check(config: ValuesConfig) -> None:
         check_groups(config)
     new, name = section.start == "new", repr(section.recipe)
     refuse({
-        f"value_min {section.value_min} must be below value_max {section.value_max} ({flag}.value_min, .value_max)":
-            section.value_min >= section.value_max,
-        f"the recipe {name} does not learn the policy, which therefore cannot be new: choose {section.recipe}+joint, "
-        f"or another start ({flag}.recipe, .start)": new and not recipe.learns_policy,
-        f"the policy is either new or read from a directory ({flag}.start, .policy)": new and section.policy,
+        f"start 'new' needs a recipe that learns the policy, such as ilql+joint, and no directory of a "
+        f"policy ({flag}.start, .recipe, .policy)": new and (section.policy or not recipe.learns_policy),
         f"low-rank additions learn values that begin as a given policy, and not {name} with start {section.start!r}: "
         f"choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)":
             config.language.lora_rank and (recipe.learns_policy or section.start != "policy"),
@@ -109,8 +106,6 @@ def check(config: ValuesConfig) -> None:
         world = check_world(config.env)
         if not isinstance(world, TextWorld):
             raise UserError(f"the world {world.name!r} is not played by writing, but by actions ({flag}.games)")
-        if recipe.shifts and not section.games_beta:
-            raise UserError(f"beta 0 would play without the values ({flag}.games_beta)")
         check_decoding(recipe, [decoding_in_training(recipe, config.decoding, section.games_beta)])
     if section.games or recipe.of_replies:
         check_texts_fit(config)
@@ -124,9 +119,8 @@ def check_groups(config: ValuesConfig) -> None:
         f"{games} games cannot be cut into groups of {size} ({flag}.batch_size, .group_size)": games % size,
         f"it chooses its checkpoint by the return of games: give their number ({flag}.games)": not section.games,
         f"it plays on one host ({flag}.recipe)": find_meeting(config.distributed),
-        f"it learns from all tokens: top_k must be 0, not {decoding.top_k} (--config.decoding.top_k)": decoding.top_k,
-        f"it learns from all tokens: top_p must be 1, not {decoding.top_p:g} (--config.decoding.top_p)":
-            decoding.top_p != 1,
+        "it learns from all tokens: top_k must be 0, and top_p 1 (--config.decoding.top_k, .top_p)":
+            decoding.top_k or decoding.top_p != 1,
         "at temperature 0 all games of a group would be the same (--config.decoding.temperature)":
             not decoding.temperature,
     }  # fmt: skip

@@ -51,10 +51,11 @@ from motif_jax.stages.offline import (
     TrainingJob,
     choose_episodes,
     make_job,
+    open_session,
     write_summary,
 )
 from motif_jax.stages.offline import train as train_offline
-from motif_jax.stages.train_language.model import make_parts, make_renderer, new_params, open_session, write_model
+from motif_jax.stages.train_language.model import make_parts, make_renderer, new_params, open_transcripts, write_model
 from motif_jax.stages.train_values import FOLDER, ValuesConfig, ValuesSection, unused_values
 from motif_jax.structs import UserError
 from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser
@@ -76,7 +77,7 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     changed = describe_changed(STAGE, table_of(ValuesSection), vars(section), unused_values(recipe, section))
     if changed and is_first_host(config):
         print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
-    with open_session(config, section, workdir, STAGE, FOLDER) as session:
+    with open_session(config, section, workdir, STAGE, FOLDER, open_transcripts) as session:
         stage, transcripts = session.stage, session.transcripts
         language, flag = config.language, "--config.language.model"
         if section.start != "new":
