@@ -144,7 +144,7 @@ class MazeWorld(TextWorld):
     about = "a maze, through which the agent walks by writing its moves"
     figures = {"distance": int, "others": int}  # noqa: RUF012  (moves from the start to the goal; other texts)
     written, heard = 16, 64
-    makers = {"optimal": without_arguments("optimal", ShortestWay)}  # noqa: RUF012
+    makers = {"optimal": without_arguments(ShortestWay)}  # noqa: RUF012
 
     def __init__(self, max_episode_steps: int = 5000, position: bool = True):
         super().__init__(max_episode_steps)

@@ -65,8 +65,8 @@ class TurnMixture:
 
 
 def parse_player(text: str, makers: Makers) -> TextPlayer:
-    """Makes the player that the text describes (see the module docstring); raises UserError for an invalid one."""
-    made = {"random": without_arguments("random", RandomWriter), **makers}
+    """Makes the player that the text describes (see the module docstring)."""
+    made: Makers = {"random": without_arguments(RandomWriter), **makers}
     players, weights = [], []
     for term in re.split(r"\+(?![^(]*\))", text):
         match = TERM.fullmatch(term.strip())
@@ -76,34 +76,13 @@ def parse_player(text: str, makers: Makers) -> TextPlayer:
         if name not in made:
             raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {suggest(name, made)}")
         players.append(made[name]((arguments or "").split()))
-        try:
-            weights.append(float(weight or 1))
-        except ValueError:
-            weights.append(-1.0)
-        if not 0 < weights[-1] < float("inf"):
-            raise UserError(f"the weight of {name!r} must be a positive number, not {clean(repr(weight))} ({FLAG})")
+        weights.append(float(weight or 1))
     return players[0] if len(players) == 1 else TurnMixture(players, weights)
 
 
-def without_arguments(name: str, make: Callable[[], TextPlayer]) -> Callable[[list[str]], TextPlayer]:
-    """Makes an entry of `Makers` that raises UserError if it is given arguments."""
-
-    def make_checked(arguments: list[str]) -> TextPlayer:
-        if arguments:
-            raise UserError(f"the player {name!r} takes no arguments, not {clean(' '.join(arguments))!r} ({FLAG})")
-        return make()
-
-    return make_checked
-
-
-def take_number(name: str, arguments: list[str], default: int, most: int) -> tuple[int, list[str]]:
-    """Returns the first argument as a number from 1 to `most` (`default` if it is not one), and the rest."""
-    if not arguments or not arguments[0].lstrip("-").isdigit():
-        return default, arguments
-    number = int(arguments[0][:12])
-    if not 1 <= number <= most:
-        raise UserError(f"the number of {name!r} must be from 1 to {most:,}, not {clean(arguments[0])} ({FLAG})")
-    return number, arguments[1:]
+def without_arguments(make: Callable[..., TextPlayer]) -> Callable[[list[str]], TextPlayer]:
+    """An entry of `Makers` for a player that takes no arguments."""
+    return lambda arguments: make(*arguments)
 
 
 class TextWorld(SequentialWorld, World):

@@ -22,10 +22,8 @@ from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 FLAG = "--config.transcripts.import_from"
 LARGEST_JSON = 2**30  # bytes of a file with one JSON value
-MOST_TURNS = 100_000
-FINITE = Number()
+WRONG = KeyError, TypeError, AttributeError, OverflowError, RecursionError  # of values that have another form
 REVEALED = 0.5  # a dialogue ends when the rank has risen by this share of the possible rise
-SCORED = ("text", "score", "parent_text")  # columns
 
 
 def read_lmrl(file: Path) -> Iterator[Episode]:
@@ -34,33 +32,29 @@ def read_lmrl(file: Path) -> Iterator[Episode]:
 
 
 def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Iterator[Episode]:
-    """Yields the episodes of each line of JSON; `parse` raises ValueError for a value without an episode."""
+    """Yields the episodes of each line of JSON; `parse` raises ValueError or one of WRONG if it has none."""
     with opened(file) as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), b""), 1):
-            where = f"line {number:,} of {str(file)!r}"
-            if len(line) >= LONGEST_LINE:
-                raise UserError(f"{where} is longer than {LONGEST_LINE:,} bytes ({FLAG})")
             if not line.strip():
                 continue
-            with legible(f"{where} as an episode", FLAG):
-                episodes = parse(_parsed(line))
+            with legible(f"line {number:,} of {str(file)!r} as an episode", FLAG, *WRONG):
+                if len(line) >= LONGEST_LINE:
+                    raise ValueError(f"it is longer than {LONGEST_LINE:,} bytes")
+                episodes = parse(json.loads(line))
             yield from episodes
 
 
 def _lmrl_episode(row: Any) -> Episode:
-    sequence, rewards, done = _take(row, "sequence", list), _take(row, "reward", list), _take(row, "done", bool)
-    if not len(rewards) <= len(sequence) <= min(len(rewards) + 1, MOST_TURNS):
+    sequence, rewards = row["sequence"], row["reward"]
+    if not len(sequence) - 1 <= len(rewards) <= len(sequence):
         raise ValueError(f"it has {len(sequence):,} texts and {len(rewards):,} rewards")
     rewards = [0.0] * (len(sequence) - len(rewards)) + rewards
     turns = []
-    for pair, reward in zip(sequence, rewards, strict=True):
-        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str) or pair[1] not in (0, 1):
-            raise ValueError(f"a turn is {shown(pair)}, and not [text, is_action]")
-        check_number(reward, "a reward")
-        if reward and not pair[1]:
-            raise ValueError(f"it gives the reward {reward} to a text of the environment")
-        turns.append(Turn(pair[0], float(reward) if pair[1] else None))
-    return Episode(tuple(turns), done)
+    for (text, is_action), reward in zip(sequence, rewards, strict=True):
+        if is_action not in (0, 1) or (reward and not is_action):
+            raise ValueError(f"a turn is {shown([text, is_action])}, with the reward {shown(reward)}")
+        turns.append(Turn(text, float(reward) if is_action else None))
+    return Episode(tuple(turns), row["done"])
 
 
 def read_lmrl_wordle(file: Path) -> Iterator[Episode]:
@@ -95,31 +89,24 @@ def read_visdial(file: Path, ranks: Path | None = None) -> Iterator[Episode]:
     after the caption, then its change per answer. A dialogue ends early where it has risen by the share REVEALED.
     """
     dialogues = _read_json_list(file)
-    changes = _read_json_list(ranks) if ranks else None
-    if changes is not None and len(changes) != len(dialogues):
+    changes = _read_json_list(ranks) if ranks else [None] * len(dialogues)
+    if len(changes) != len(dialogues):
         raise UserError(f"{str(ranks)!r} has {len(changes):,} dialogues, and {str(file)!r} {len(dialogues):,} ({FLAG})")
-    for index, dialogue in enumerate(dialogues):
-        with legible(f"dialogue {index:,} of {str(file)!r}", FLAG):
-            episode = _visdial_episode(dialogue, None if changes is None else changes[index])
+    for index, (dialogue, rank) in enumerate(zip(dialogues, changes, strict=True)):
+        with legible(f"dialogue {index:,} of {str(file)!r}", FLAG, *WRONG):
+            episode = _visdial_episode(dialogue, rank)
         yield episode
 
 
 def _visdial_episode(dialogue: Any, rank: Any) -> Episode:
-    rounds = _take(dialogue, "dialog", list)
-    if rank is not None:
-        if not isinstance(rank, list) or len(rank) != len(rounds) + 1:
-            raise ValueError(f"it has {len(rounds)} rounds, and its ranks are {shown(rank)}")
-        for number in rank:
-            check_number(number, "a rank")
-    questions = []
-    for exchange in rounds[:MOST_TURNS]:
-        question, answer = (_take(exchange, name, str) for name in ("question", "answer"))
-        questions.append((question.removesuffix("?") + "?", answer))
+    questions = [(said["question"].removesuffix("?") + "?", said["answer"]) for said in dialogue["dialog"]]
     last = len(questions) - 1
     if rank is not None:
+        if len(rank) != len(questions) + 1 or not all(map(Number().allows, rank)):
+            raise ValueError(f"it has {len(questions)} rounds, and its ranks are {shown(rank)}")
         left, risen = 1.0 - rank[0], enumerate(itertools.accumulate(rank[1:]))
         last = next((index for index, rise in risen if left <= 0 or rise / left >= REVEALED), last)
-    turns = [Turn(_take(dialogue, "caption", str))]
+    turns = [Turn(dialogue["caption"])]
     for index, (question, answer) in enumerate(questions[: last + 1]):
         turns += [Turn(question, 0.0 if index == last else -1.0), Turn(answer)]
     return Episode(tuple(turns), terminal=True)
@@ -131,30 +118,23 @@ def read_reddit(files: Sequence[Path]) -> Iterator[Episode]:
     The reward is 1 for comments with a score above 0, otherwise -1. `files`: CSV files, read one after another.
     """
     for file in files:
-        columns: list[int] = []
-        for where, row in csv_rows(file):
-            if not columns:
-                if missing := [name for name in SCORED if name not in row]:
-                    raise UserError(f"{where} does not name the column {missing[0]!r} ({FLAG})")
-                columns, width = [row.index(name) for name in SCORED], len(row)
-                continue
-            if len(row) != width:
-                raise UserError(f"{where} has {len(row)} values, expected {width} ({FLAG})")
-            text, votes, parent = (row[column] for column in columns)
-            if not re.fullmatch(r"-?[0-9]{1,15}", votes):
-                raise UserError(f"{where} has the score {shown(votes)} ({FLAG})")
-            turns = Turn(parent), Turn(text, 1.0 if int(votes) > 0 else -1.0)
-            yield Episode(turns, terminal=True, info={"score": float(votes)})
+        rows = csv_rows(file)
+        _, columns = next(rows, ("", []))
+        for where, row in rows:
+            with legible(f"{where} as a comment", FLAG, *WRONG):
+                values = dict(zip(columns, row, strict=True))
+                parent, text, score = values["parent_text"], values["text"], float(int(values["score"]))
+            turns = Turn(parent), Turn(text, 1.0 if score > 0 else -1.0)
+            yield Episode(turns, terminal=True, info={"score": score})
 
 
 def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any]) -> Transcripts:
     """Writes imported episodes as a store, and opens it."""
-    writer, acts = TranscriptWriter(), False
+    writer = TranscriptWriter()
     for number, episode in enumerate(episodes):
-        acts = acts or any(turn.is_action for turn in episode.turns)
-        with legible(f"episode {number:,}", FLAG):
+        with legible(f"episode {number:,}", FLAG, *WRONG):
             writer.add(episode)
-    if len(writer) and not acts:
+    if len(writer) and not writer.turns().is_action.any():
         raise UserError(f"the episodes have no turn of an agent, so nothing can be learnt from them ({FLAG})")
     return writer.write(path, provenance, FLAG)
 
@@ -183,40 +163,12 @@ def _bounded(lines: io.TextIOWrapper) -> Iterator[str]:
         yield line
 
 
-def _parsed(text: str | bytes) -> Any:
-    """The value of a JSON text; raises ValueError, with one line, for anything else."""
-    try:
-        return json.loads(text, parse_constant=_no_number)
-    except UnicodeDecodeError as error:
-        raise ValueError("it is not UTF-8") from error
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
-
-
 def _read_json_list(file: Path) -> list[Any]:
-    with legible(repr(str(file)), FLAG):
-        values = _parsed(read_bytes(file, LARGEST_JSON))
+    with legible(repr(str(file)), FLAG, RecursionError):
+        values = json.loads(read_bytes(file, LARGEST_JSON))
         if not isinstance(values, list):
             raise ValueError("it is not a JSON list")
         return values
-
-
-def _take(row: Any, name: str, kind: type, default: Any = None) -> Any:
-    """A value of a JSON object; raises ValueError if it is not of this kind."""
-    value = row.get(name, default) if isinstance(row, dict) else row
-    if not isinstance(row, dict) or not isinstance(value, kind):
-        raise ValueError(f"its {name} is {shown(value)}, expected {kind.__name__}")
-    return value
-
-
-def check_number(value: Any, what: str) -> None:
-    """Raises ValueError if a value is not a finite number of float32."""
-    if not FINITE.allows(value):
-        raise ValueError(f"{what} is {shown(value)}, not a finite number")
 
 
 # The formats of TRL's trainers (docs/transcripts.md), one JSON object per line. The agent is the assistant.
@@ -236,8 +188,6 @@ def read_trl(file: Path) -> Iterator[Episode]:
 
 
 def _episodes(row: Any) -> tuple[Episode, ...]:
-    if not isinstance(row, dict):
-        raise ValueError("it is not a JSON object")
     if "messages" in row:
         return (_episode(_messages(row["messages"], WORLD), row),)
     prompt = _messages(row["prompt"], WORLD) if "prompt" in row else []
@@ -260,12 +210,9 @@ def _messages(value: Any, role: str) -> list[Message]:
     """The messages of a list, or of a text that `role` says."""
     if isinstance(value, str):
         return [{"role": role, "content": value}]
-    if not isinstance(value, list) or len(value) > MOST_TURNS:
-        raise ValueError(f"{shown(value)} is neither a text nor a list of at most {MOST_TURNS:,} messages")
     for message in value:
-        if _take(message, "role", str) not in ROLES:
-            raise ValueError(f"the role of a message must be one of {', '.join(ROLES)}: {shown(message)}")
-        _take(message, "content", str)
+        if message["role"] not in ROLES or not isinstance(message["content"], str):
+            raise ValueError(f"a message must be a text with one of the roles {', '.join(ROLES)}: {shown(message)}")
     return value
 
 
@@ -275,18 +222,16 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     count = sum(message["role"] == AGENT for message in messages)
     if not count:
         raise ValueError("the assistant says nothing")
-    done, rewards, last = _take(row, "done", bool, True), row.get("rewards"), row.get("reward")
+    rewards, last = row.get("rewards"), row.get("reward")
     if rewards is None and last is None and "label" in row:
-        last = 1.0 if _take(row, "label", bool) else -1.0
+        last = {True: 1.0, False: -1.0}[row["label"]]
     if rewards is None:
         rewards = [0.0] * (count - 1) + [0.0 if last is None else last]
-    if not isinstance(rewards, list) or len(rewards) != count:
+    if len(rewards) != count:
         raise ValueError(f"its rewards are {shown(rewards)}, for {count:,} turns of the assistant")
-    for reward in rewards:
-        check_number(reward, "a reward")
-    left = iter(rewards)
-    turns = (Turn(message["content"], float(next(left)) if message["role"] == AGENT else None) for message in messages)
-    return Episode(tuple(turns), terminal=done)
+    left = map(float, rewards)
+    turns = (Turn(message["content"], next(left) if message["role"] == AGENT else None) for message in messages)
+    return Episode(tuple(turns), terminal=row.get("done", True))
 
 
 def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) -> int:

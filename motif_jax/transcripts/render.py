@@ -117,15 +117,11 @@ class Renderer:
         actions = np.concatenate([[0], np.cumsum(turns.is_action)])
         self.num_actions: np.ndarray = actions[turns.ends] - actions[turns.starts]  # of each episode. [E] int64
         self.lengths: np.ndarray = inner + first + last  # tokens per episode. [E] int64
-        problem = ""
-        if not self.lengths.all():
-            problem = "some episode has no token"
-        elif not sizes[turns.is_action].all():
-            problem = "a turn of the agent is empty, and there is no mark for its end"
-        elif turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins():
-            problem = "the agent speaks first in some episode, and there is no mark to begin with"
-        if problem:
-            raise UserError(f"with this template {problem} ({FLAG})")
+        begins = turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins()
+        if begins or not self.lengths.all() or not sizes[turns.is_action].all():
+            raise UserError(
+                f"with this template an episode or a text of the agent has no token, or no token before it ({FLAG})"
+            )
 
     def rows(self, episodes: np.ndarray, width: int) -> Rows:
         """The tokens of episodes, one row each; longer ones are cut at their end. [R] -> [R, width]

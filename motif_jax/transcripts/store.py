@@ -169,6 +169,8 @@ class TranscriptWriter:
             self._info = {name: array("d") for name in episode.info}
         if episode.info.keys() != self._info.keys():
             raise ValueError(f"it has the metrics {[*episode.info]!s:.80}, and others have {[*self._info]!s:.80}")
+        if episode.terminal not in (True, False):
+            raise ValueError(f"whether it ended by itself is {episode.terminal!r:.80}")
         for turn in episode.turns:  # all of them, so that a refused episode leaves nothing behind
             turn.text.encode()  # UnicodeEncodeError is a ValueError
             if not abs(turn.reward or 0.0) <= LARGEST:
@@ -194,8 +196,6 @@ class TranscriptWriter:
 
         The directory must not exist. `provenance`: the source of the episodes, as JSON.
         """
-        if os.path.lexists(path):
-            raise UserError(f"{str(path)!r} exists already: move it away (--workdir)")
         if not self._ends:
             raise UserError(f"there is no episode to write to {str(path)!r} ({flag})")
         turns = self.turns()

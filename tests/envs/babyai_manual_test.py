@@ -62,12 +62,13 @@ def test_exercises_with_goals_name_no_pair_that_is_held_out(monkeypatch):
 
 
 @pytest.mark.parametrize("text", [
-    'goals.a = [1]\nlesson = [{goal = ["a"], see = [], do = ["x"]}]\nexamples = 1',
+    *(f'goals.a = ["{goal}"]\nlesson = [{{goal = ["a"], see = [], do = {do}}}]\nexamples = 1'
+      for goal, do in (("{who}", '["x"]'), ("go", '"turn left"'), ("go", "[1]"))),
     "goals.a = []\nlesson = [1]\nexamples = 1",
     "a = " + "[" * 9999,
 ])  # fmt: skip
 def test_a_manual_of_other_forms_is_refused(tmp_path, text):
-    with pytest.raises(UserError, match=r"mine.toml' is not a manual: .*\(--config.transcripts.import_from\)"):
+    with pytest.raises(UserError, match=r"mine.toml' as a manual: .*\(--config.transcripts.import_from\)"):
         read_manual(manual(tmp_path, text))
 
 

@@ -119,8 +119,8 @@ def test_whole_texts_show_joins_that_no_pair_shows():
 
 
 def test_a_template_must_leave_the_agent_something_to_choose():
-    assert "no mark to begin with" in refused(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
-    assert "no mark for its end" in refused(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
+    assert "no token before it" in refused(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
+    assert "no token before it" in refused(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
 
 
 # ---- batches

@@ -45,7 +45,7 @@ def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path):
 
 def test_no_store_is_written_over_or_without_episodes(tmp_path):
     write(tmp_path / "transcripts", [wordle_game()])
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(OSError, match="not empty"):
         write(tmp_path / "transcripts", [wordle_game()])
     with pytest.raises(UserError, match="no episode"):
         TranscriptWriter().write(tmp_path / "other", {})

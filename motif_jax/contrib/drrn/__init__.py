@@ -10,15 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.contrib.drrn.sections import DRRN, FLAG, Q_LEARNING, REPLAY_FLAG
+from motif_jax.contrib.drrn.sections import DRRN, Q_LEARNING
 from motif_jax.envs.world import World
 from motif_jax.learner.settings import Algorithm
 from motif_jax.networks.kinds import PromptNetwork
 from motif_jax.structs import UserError
-from motif_jax.system.machine import available_mib
 from motif_jax.tokens import WordTokeniser
-
-TOKEN_BYTES = 2  # least size of a token in a replay buffer
 
 
 def check_together(section: Any) -> None:
@@ -69,17 +66,10 @@ class QLearning(Algorithm):
                 f"the algorithm {Q_LEARNING!r} does not infer values: choose explicit or never "
                 "(--config.policy.bootstrap)"
             )
-        buffer, max_tokens = section.replay, section.drrn.max_tokens
-        if buffer.capacity < section.batch_size:
+        if section.replay.capacity < section.batch_size:
             raise UserError(
-                f"a replay buffer of {buffer.capacity:,} steps has no room for a batch of {section.batch_size:,} "
-                f"({REPLAY_FLAG}.capacity, --config.policy.batch_size)"
-            )
-        needed, available = buffer.capacity * max_tokens * TOKEN_BYTES >> 20, available_mib()
-        if needed > available:
-            raise UserError(
-                f"a replay buffer of {buffer.capacity:,} steps with {max_tokens:,} tokens needs more than "
-                f"{needed:,} MiB, but {available:,} MiB are available ({REPLAY_FLAG}.capacity, {FLAG}.max_tokens)"
+                f"a replay buffer of {section.replay.capacity:,} steps has no room for a batch of "
+                f"{section.batch_size:,} (--config.policy.replay.capacity, .batch_size)"
             )
 
     def splits_steps(self, section: Any, memory: bool) -> bool:

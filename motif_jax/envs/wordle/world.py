@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.config.table import Flag, Text
+from motif_jax.config.table import Flag
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_world import FLAG, Makers, TextPlayer, TextWorld, take_number, without_arguments
+from motif_jax.envs.text_world import FLAG, Makers, TextPlayer, TextWorld, without_arguments
 from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.screens import REVERSED, printable
-from motif_jax.structs import EndStatus, Turn, UserError
+from motif_jax.structs import EndStatus, Turn, UserError, legible
 from motif_jax.system.foreign import read_text
 
 # The words, the colours of a guess, and the words that fit them.
@@ -113,26 +113,16 @@ class Vocabulary:
 
 
 def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:
-    """Loads one of our word lists by name, or a file with a word per line; raises UserError for an invalid list.
+    """Loads one of our word lists by name, or a file with a word per line.
 
     As in the published lists, lines of other lengths are skipped, and duplicates count once.
     """
     path = FOLDER / f"{source}.txt" if source in LISTS else Path(source)
-    try:
-        lines = read_text(path).split("\n")
-    except (OSError, ValueError) as error:
-        what = f"is not one of {', '.join(LISTS)}, and cannot be read as a file: {error}"
-        raise UserError(f"the word list {source!r} {what} ({OPTIONS_FLAG})") from error
-    words = [word for line in lines if len(word := line.strip().lower()) == LENGTH]
-    if wrong := [word for word in words if not is_guess(word)]:
-        raise UserError(f"the word list {source!r} has {wrong[0]!r}, where letters a-z belong ({OPTIONS_FLAG})")
-    words = list(dict.fromkeys(words))
-    if not 2 <= len(words) <= MOST_WORDS:
-        raise UserError(
-            f"the word list {source!r} has {len(words):,} words of five letters, but a game needs 2 to "
-            f"{MOST_WORDS:,} ({OPTIONS_FLAG})"
-        )
-    return Vocabulary(tuple(words), counted)
+    with legible(f"the word list {source!r} (ours are {', '.join(LISTS)})", OPTIONS_FLAG):
+        words = [word for line in read_text(path).split("\n") if len(word := line.strip().lower()) == LENGTH]
+        if not all(map(is_guess, words)) or not 2 <= len({*words}) <= MOST_WORDS:
+            raise ValueError(f"it must have 2 to {MOST_WORDS:,} words of five letters a-z")
+    return Vocabulary(tuple(dict.fromkeys(words)), counted)
 
 
 # A game, and its screen. The agent writes `crane`, the world `<b><g><y><b><b>`.
@@ -381,45 +371,42 @@ class User:
         print_line(f"{game.position.fitting.bit_count():,} words fit")
         if self._hint:
             print_line(f"hint: {self._hint.choose(game)}")
-        while True:
-            try:
-                text = input(f"try {len(game.position.guesses) + 1}: ").strip().lower()
-            except EOFError:
-                raise UserError(f"the player 'user' needs a terminal, and no workers ({FLAG}, .num_workers)") from None
-            if is_guess(text):
-                return text
+        while not is_guess(text := input(f"try {len(game.position.guesses) + 1}: ").strip().lower()):
             print_line("five letters a-z, please", sys.stderr)
+        return text
 
 
-def _inner(outer: str, arguments: list[str]) -> TextPlayer | None:
+def _inner(arguments: Sequence[str]) -> TextPlayer | None:
     """Makes the player that the only argument names; None without arguments."""
     if not arguments:
         return None
-    if len(arguments) > 1 or arguments[0] not in PICKS:
-        given = " ".join(arguments)[:100]
-        raise UserError(f"the player {outer!r} takes one of {', '.join(PICKS)}, not {given!r} ({FLAG})")
-    return WordlePlayer(PICKS[arguments[0]])
+    name = " ".join(arguments)
+    if name not in PICKS:
+        raise UserError(f"the name in brackets must be one of {', '.join(PICKS)}, not {name!r:.100} ({FLAG})")
+    return WordlePlayer(PICKS[name])
 
 
-def _repeat(arguments: list[str]) -> TextPlayer:
-    first, rest = take_number("repeat", arguments, 6, 6)
-    start = _inner("repeat", rest) or WordlePlayer(_random)
-    return WordlePlayer(lambda game, rng: rng.choice(game.position.legal[:first]), start)
+def _numbered(arguments: Sequence[str], default: int) -> tuple[int, TextPlayer | None]:
+    """The arguments of a player that begin with a number; both may be absent."""
+    if arguments and arguments[0].isdigit():
+        return int(arguments[0]), _inner(arguments[1:])
+    return default, _inner(arguments)
 
 
-def _monte_carlo(arguments: list[str]) -> TextPlayer:
-    rollouts, rest = take_number("montecarlo", arguments, 20, 100_000)
-    return MonteCarlo(rollouts, _inner("montecarlo", rest))
+def _repeat(arguments: Sequence[str]) -> TextPlayer:
+    first, start = _numbered(arguments, TRIES)
+    pick = lambda game, rng: rng.choice(game.position.legal[:first])  # noqa: E731
+    return WordlePlayer(pick, start or WordlePlayer(_random))
 
 
 MAKERS: Makers = {
-    "candidate": without_arguments("candidate", lambda: WordlePlayer(_candidate)),
-    "optimal": lambda arguments: WordlePlayer(_optimal, _inner("optimal", arguments)),
+    "candidate": without_arguments(lambda: WordlePlayer(_candidate)),
+    "optimal": lambda arguments: WordlePlayer(_optimal, _inner(arguments)),
     "repeat": _repeat,
-    "start": without_arguments("start", lambda: WordlePlayer(_start)),
-    "wrong": without_arguments("wrong", lambda: WordlePlayer(_wrong)),
-    "montecarlo": _monte_carlo,
-    "user": lambda arguments: User(_inner("user", arguments)),
+    "start": without_arguments(lambda: WordlePlayer(_start)),
+    "wrong": without_arguments(lambda: WordlePlayer(_wrong)),
+    "montecarlo": lambda arguments: MonteCarlo(*_numbered(arguments, 20)),
+    "user": lambda arguments: User(_inner(arguments)),
 }
 
 
@@ -435,7 +422,6 @@ class WordleWorld(TextWorld):
 
     def __init__(self, max_episode_steps: int = 5000, words: str = "small", counted: bool = False):
         super().__init__(max_episode_steps)
-        Text(longest=4000).check("words", OPTIONS_FLAG, words)
         Flag().check("counted", OPTIONS_FLAG, counted)
         self._words, self._counted = words, counted
 

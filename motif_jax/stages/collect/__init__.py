@@ -223,11 +223,6 @@ def check(config: CollectConfig) -> None:
         check_transcripts(section, world)
     else:
         recorded_keys(section, world)
-        if section.segment_length > config.env["max_episode_steps"]:
-            raise UserError(
-                f"no episode has {section.segment_length} steps, as --config.env.max_episode_steps is "
-                f"{config.env['max_episode_steps']} (--config.collect.segment_length)"
-            )
     if section.policies:
         parse_mixture(section.policies, POLICIES_FLAG)
     else:
@@ -307,18 +302,15 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
     """The observations that the dataset keeps of a moment; raises UserError if it cannot keep one of them."""
-    keys = list(world.pairs)
-    for flag, key in (("save_screen", "tty_chars"), ("save_screen", "tty_colors"), ("save_glyphs", "glyphs")):
-        if getattr(section, flag) and key not in keys:
-            keys.append(key)
-            if f"event_{key}" not in world.specs:
-                raise UserError(f"the world {world.name!r} has no observation 'event_{key}' (--config.collect.{flag})")
+    wanted = {"tty_chars": section.save_screen, "tty_colors": section.save_screen, "glyphs": section.save_glyphs}
+    keys = [*dict.fromkeys((*world.pairs, *(key for key, is_wanted in wanted.items() if is_wanted)))]
     for key in keys:
         spec, (shape, kinds) = world.specs.get(f"event_{key}"), DATA.get(key, ((), ""))
         if spec is None or spec.shape != shape or np.dtype(spec.dtype).kind not in kinds:
             raise UserError(
-                f"a dataset cannot keep {key!r}, which the world {world.name!r} lists in `pairs`: it keeps "
-                f"{', '.join(name for name in DATA if name != 'rewards')}, in NetHack's format (--config.env.world)"
+                f"a dataset cannot keep {key!r} of the world {world.name!r}: it keeps "
+                f"{', '.join(name for name in DATA if name != 'rewards')}, in NetHack's format "
+                "(--config.env.world, --config.collect.save_screen, .save_glyphs)"
             )
     return keys
 
@@ -424,13 +416,7 @@ def record_games(writer: TranscriptWriter, config: CollectConfig, world: World, 
     progress, games = Progress(NAME, section.transcripts, "games", 0), 0
     with reported(config.env):
         for episode in played:
-            try:
-                writer.add(episode)
-            except ValueError as error:
-                number = int(episode.info["episode"])
-                raise UserError(
-                    f"game {number:,} cannot be recorded: {error} (--config.env.world, .options)"
-                ) from error
+            writer.add(episode)
             counted = not episode.info.get("branch", 0) and not episode.info.get("step", 0)
             games += counted
             if counted and games % SHOW_EVERY == 0:
@@ -585,11 +571,13 @@ def _record_of(source: Path, name: str, codes: np.ndarray) -> dict[str, Any] | N
     outside = leads_out(folder, source.parent) or leads_out(file, folder)
     if outside or not (source / "dataset.json").is_file() or not file.is_file():
         return None
-    with legible(f"{str(file)!r} as this program's annotation", FLAG):
+    with legible(f"{str(file)!r} as this program's annotation", FLAG, KeyError):
         record = {NOT_ASKED: 0} | parse_foreign_json(read_bytes(file, LIMIT))
-        _check_kinds(record, {"facts": dict, "missing_shards": list, NOT_ASKED: int})
-        _check_kinds({"tie_margin": 0.0} | record["facts"], {"dataset": str, "tie_margin": float})
-    kept = {name: record[name] for name in ("facts", "missing_shards", NOT_ASKED)}
+        kept = {name: record[name] for name in ("facts", "missing_shards", NOT_ASKED)}
+        if not [*map(type, kept.values())] == [dict, list, int] or type(kept["facts"]["dataset"]) is not str:
+            raise ValueError("its facts, missing shards or unasked questions have another form")
+        if type(kept["facts"].get("tie_margin", 0.0)) is not float:
+            raise ValueError("its tie margin is not a number")
     return kept | {"counts": count(codes), "shards": {}, "written": record.get("written") is True}
 
 
@@ -600,32 +588,21 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
         file = folder / name
         if not file.is_file() or leads_out(file, folder):
             continue
-        with legible(f"{str(file)!r} as this program's annotation", FLAG):
+        with legible(f"{str(file)!r} as this program's annotation", FLAG, KeyError, TypeError):
             data = read_bytes(file, limit)
             if name == NEUTRAL:
-                _check_neutral(parse_foreign_json(data), num_captions)
+                answers = parse_foreign_json(data)
+                numbers, chances = list(answers["captions"]), list(answers["prob"])
+                fits = len(numbers) == len(chances) and all(
+                    type(number) is int and 0 <= number < num_captions and Number(0, 1).allows(chance)
+                    for number, chance in zip(numbers, chances, strict=True)
+                )
             else:
-                prob = read_array(file)
-                if prob.dtype != "float32" or prob.shape != (num_pairs,):
-                    raise ValueError(f"it holds {prob.shape} {prob.dtype}")
-                if ((prob < 0) | (prob > 1)).any():
-                    raise ValueError("it has numbers that are not between 0 and 1")
+                prob = read_array(file)  # of pairs that were not asked about: NaN
+                fits = prob.dtype == "float32" and prob.shape == (num_pairs,) and not ((prob < 0) | (prob > 1)).any()
+            if not fits:
+                raise ValueError("it does not have the probabilities of this dataset")
         write_whole(target / name, data)
-
-
-def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
-    _check_kinds(record, {"captions": list, "prob": list})
-    numbers, prob = record["captions"], record["prob"]
-    if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
-        raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
-    if not all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob):
-        raise ValueError("it has numbers that are not between 0 and 1")
-
-
-def _check_kinds(record: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
-    for key, kind in kinds.items():
-        if not isinstance(record.get(key), kind):
-            raise ValueError(f"it has no {key!r}")
 
 
 STAGE = Stage(
