@@ -24,7 +24,7 @@ import numpy as np
 from motif_jax.config.table import Number, Text
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
+from motif_jax.envs.text_world import Makers, TextWorld
 from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, Turn, UserError, legible
 from motif_jax.system.foreign import read_bytes
@@ -180,10 +180,9 @@ def _percentile(value: Any) -> float:
 def _answer(reply: Any, closeness: float) -> tuple[str, float]:
     """The answer and a valid change of the closeness; raises ValueError or TypeError."""
     text, change = reply
-    if not isinstance(text, str):
-        raise TypeError("the answer is not a string")
-    if not Number(-1, 1).allows(change) or not -ROUNDING <= closeness + change <= 1 + ROUNDING:
-        raise ValueError("not a change of this percentile")
+    fits = Number(-1, 1).allows(change) and -ROUNDING <= closeness + change <= 1 + ROUNDING
+    if not fits or not isinstance(text, str):
+        raise ValueError("not an answer and a change of this percentile")
     return " ".join(printable(text[:LONGEST]).split()), float(change)
 
 
@@ -300,7 +299,7 @@ class GuessingWorld(TextWorld):
     figures = {"closeness": float, "yes_or_no": int}  # noqa: RUF012  (final percentile; answers that the rule counts)
     written, heard = 256, 1024
     makers: Makers = {  # noqa: RUF012
-        "asker": without_arguments(lambda: Asker(OPEN)), "checker": without_arguments(lambda: Asker(CLOSED)),
+        "asker": lambda arguments: Asker(OPEN, *arguments), "checker": lambda arguments: Asker(CLOSED, *arguments),
     }  # fmt: skip
 
     def __init__(

@@ -39,14 +39,17 @@ class TextPlayer(Protocol):
 Makers = Mapping[str, Callable[[list[str]], TextPlayer]]  # makes a player from its arguments, by name
 
 
-class RandomWriter:
-    """Writes random texts of the world."""
+class Picker:
+    """Writes what a function of the game and the episode's generator returns."""
+
+    def __init__(self, pick: Callable[[Any, random.Random], str]):
+        self._pick = pick
 
     def begin(self, rng: random.Random) -> None:
-        self._random = rng.random
+        self._rng = rng
 
     def choose(self, game: Any) -> str:
-        return game.draw(self._random())
+        return self._pick(game, self._rng)
 
 
 class TurnMixture:
@@ -66,7 +69,7 @@ class TurnMixture:
 
 def parse_player(text: str, makers: Makers) -> TextPlayer:
     """Makes the player that the text describes (see the module docstring)."""
-    made: Makers = {"random": without_arguments(RandomWriter), **makers}
+    made: Makers = {"random": without_arguments(lambda game, rng: game.draw(rng.random())), **makers}
     players, weights = [], []
     for term in re.split(r"\+(?![^(]*\))", text):
         match = TERM.fullmatch(term.strip())
@@ -80,9 +83,9 @@ def parse_player(text: str, makers: Makers) -> TextPlayer:
     return players[0] if len(players) == 1 else TurnMixture(players, weights)
 
 
-def without_arguments(make: Callable[..., TextPlayer]) -> Callable[[list[str]], TextPlayer]:
-    """An entry of `Makers` for a player that takes no arguments."""
-    return lambda arguments: make(*arguments)
+def without_arguments(pick: Callable[[Any, random.Random], str]) -> Callable[[list[str]], TextPlayer]:
+    """An entry of `Makers` for a `Picker` that takes no arguments."""
+    return lambda arguments: Picker(pick, *arguments)
 
 
 class TextWorld(SequentialWorld, World):

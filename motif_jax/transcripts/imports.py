@@ -220,14 +220,12 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     """The episode of a conversation; `row` may have the columns that TRL ignores."""
     messages = [message for message in messages if message["content"] or message["role"] == AGENT]
     count = sum(message["role"] == AGENT for message in messages)
-    if not count:
-        raise ValueError("the assistant says nothing")
     rewards, last = row.get("rewards"), row.get("reward")
     if rewards is None and last is None and "label" in row:
         last = {True: 1.0, False: -1.0}[row["label"]]
     if rewards is None:
         rewards = [0.0] * (count - 1) + [0.0 if last is None else last]
-    if len(rewards) != count:
+    if not len(rewards) == count > 0:
         raise ValueError(f"its rewards are {shown(rewards)}, for {count:,} turns of the assistant")
     left = map(float, rewards)
     turns = (Turn(message["content"], next(left) if message["role"] == AGENT else None) for message in messages)

@@ -72,11 +72,10 @@ class Transcripts:
             self.record = parse_foreign_json(read_bytes(path / RECORD, LIMIT))
             sums, infos = dict(self.record["sha256"]), [*self.record["info"]]
             self.record["provenance"] = dict(self.record["provenance"])
-            if self.record.get("version") != VERSION:
-                raise ValueError("it is of a later version of this program")
             kinds = ARRAYS | {f"info/{name}": "float64" for name in infos}
-            if sums.keys() != kinds.keys() or not all(re.fullmatch(INFO_NAME, name) for name in infos):
-                raise ValueError("it does not have the checksums of exactly its arrays")
+            fits = sums.keys() == kinds.keys() and all(re.fullmatch(INFO_NAME, name) for name in infos)
+            if self.record["version"] != VERSION or not fits:
+                raise ValueError(f"it does not have version {VERSION}, and the checksums of exactly its arrays")
         arrays = {name: self._open(name, kind, sums[name]) for name, kind in kinds.items()}
         self._bytes, self._text_ends = arrays["texts/bytes"], arrays["texts/ends"]
         self.text, self.is_action, self.reward = (arrays[f"turns/{name}"] for name in ("text", "is_action", "reward"))
@@ -127,10 +126,8 @@ class Transcripts:
             if leads_out(file, self.path):
                 raise ValueError("it is a link that leads out of the transcripts")
             array = read_array(file, mapped=True)
-            if array.ndim != 1 or array.dtype != np.dtype(kind):
-                raise ValueError(f"it holds {array.shape} {array.dtype}, expected a row of {kind}")
-            if wanted != _sum(array):
-                raise ValueError("it has changed since it was written: its checksum differs")
+            if array.ndim != 1 or array.dtype != np.dtype(kind) or wanted != _sum(array):
+                raise ValueError("it has changed since it was written: its form or its checksum differs")
         return array
 
     def _check(self) -> None:

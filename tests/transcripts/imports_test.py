@@ -301,7 +301,7 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
 
 @pytest.mark.parametrize(("row", "sentence"), [
     ([1], "neither messages, nor a prompt"),
-    ({"messages": "hello"}, "the assistant says nothing"),
+    ({"messages": "hello"}, "for 0 turns of the assistant"),
     ({"messages": [say("king", "x")]}, "with one of the roles system"),
     ({"messages": [say("assistant", [{"type": "image"}])]}, "a message must be a text"),
     ({"messages": [say("assistant", "x")], "rewards": [1, 2]}, "its rewards are [1, 2], for 1 turns"),

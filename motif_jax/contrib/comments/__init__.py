@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import json
-import random
 import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
@@ -151,19 +150,7 @@ def _scores(reply: Any, count: int) -> list[float]:
     return scores
 
 
-class Commenter:
-    """A scripted player."""
-
-    def __init__(self, comments: Sequence[str]):
-        self._comments = comments
-
-    def begin(self, rng: random.Random) -> None:
-        self._rng = rng
-
-    def choose(self, game: Any) -> str:
-        return self._rng.choice(self._comments)
-
-
+@functools.cache
 def comments(name: str) -> list[str]:
     """Our own comments, "kind" or "rude"."""
     return read_lines(str(FOLDER / f"{name}.txt"))
@@ -215,7 +202,8 @@ class CommentsWorld(TextWorld):
     figures = {"score": float}  # noqa: RUF012
     written, heard = 2048, 2048
     makers: Makers = {  # noqa: RUF012
-        name: without_arguments(lambda name=name: Commenter(comments(name))) for name in ("kind", "rude")
+        "kind": without_arguments(lambda game, rng: rng.choice(comments("kind"))),
+        "rude": without_arguments(lambda game, rng: rng.choice(comments("rude"))),
     }
 
     def __init__(

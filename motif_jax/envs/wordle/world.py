@@ -16,7 +16,7 @@ from motif_jax.config.table import Flag
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_world import FLAG, Makers, TextPlayer, TextWorld, without_arguments
+from motif_jax.envs.text_world import FLAG, Makers, Picker, TextWorld, without_arguments
 from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.screens import REVERSED, printable
 from motif_jax.structs import EndStatus, Turn, UserError, legible
@@ -316,97 +316,78 @@ PICKS: dict[str, Pick] = {
 }  # fmt: skip
 
 
-class WordlePlayer:
-    """Makes guesses with `pick`, but the first with another player, if there is one."""
-
-    def __init__(self, pick: Pick, other: TextPlayer | None = None):
-        self._pick, self._other = pick, other
-
-    def begin(self, rng: random.Random) -> None:
-        self._rng = rng
-        if self._other:
-            self._other.begin(rng)
-
-    def choose(self, game: WordleView) -> str:
-        first = self._other if not game.position.legal else None
-        return first.choose(game) if first else self._pick(game, self._rng)
+def _beginning(first: Pick, pick: Pick) -> Picker:
+    """A player that makes guesses with `pick`, but the first with `first`."""
+    return Picker(lambda game, rng: (pick if game.position.legal else first)(game, rng))
 
 
-class MonteCarlo:
+def _monte_carlo(rollouts: int, sampler: Pick) -> Picker:
     """Simulates games with another player, and makes the first guess that had the best mean return."""
 
-    def __init__(self, rollouts: int, sampler: TextPlayer | None):
-        self._rollouts, self._sampler = rollouts, sampler or WordlePlayer(_candidate)
-
-    def begin(self, rng: random.Random) -> None:
-        self._rng = rng
-
-    def choose(self, game: WordleView) -> str:
+    def pick(game: WordleView, rng: random.Random) -> str:
         totals: dict[str, list[float]] = {}
-        for _ in range(self._rollouts):
+        for _ in range(rollouts):
             position, total, first = game.position, 0.0, ""
-            self._sampler.begin(self._rng)
             while not position.over:
-                text = self._sampler.choose(WordleView(game.vocabulary, position))
+                text = sampler(WordleView(game.vocabulary, position), rng)
                 first = first or text
-                position = guess(game.vocabulary, position, text, self._rng)
+                position = guess(game.vocabulary, position, text, rng)
                 total += position.reward
             totals.setdefault(first, []).append(total)
         return max(totals, key=lambda text: sum(totals[text]) / len(totals[text]))
 
+    return Picker(pick)
 
-class User:
+
+def _user(hint: Pick | None) -> Picker:
     """Asks at the terminal, and shows the guess of another player."""
 
-    def __init__(self, hint: TextPlayer | None):
-        self._hint = hint
-
-    def begin(self, rng: random.Random) -> None:
-        if self._hint:
-            self._hint.begin(rng)
-
-    def choose(self, game: WordleView) -> str:
+    def pick(game: WordleView, rng: random.Random) -> str:
         for text, colours in game.position.guesses:
             print_line(f"{text}  {PATTERNS[colours] if colours >= 0 else 'is not five letters'}")
         print_line(f"{game.position.fitting.bit_count():,} words fit")
-        if self._hint:
-            print_line(f"hint: {self._hint.choose(game)}")
+        if hint:
+            print_line(f"hint: {hint(game, rng)}")
         while not is_guess(text := input(f"try {len(game.position.guesses) + 1}: ").strip().lower()):
             print_line("five letters a-z, please", sys.stderr)
         return text
 
+    return Picker(pick)
 
-def _inner(arguments: Sequence[str]) -> TextPlayer | None:
-    """Makes the player that the only argument names; None without arguments."""
-    if not arguments:
-        return None
+
+def _inner(arguments: Sequence[str]) -> Pick | None:
+    """The player that the only argument names; None without arguments."""
     name = " ".join(arguments)
-    if name not in PICKS:
+    if name and name not in PICKS:
         raise UserError(f"the name in brackets must be one of {', '.join(PICKS)}, not {name!r:.100} ({FLAG})")
-    return WordlePlayer(PICKS[name])
+    return PICKS.get(name)
 
 
-def _numbered(arguments: Sequence[str], default: int) -> tuple[int, TextPlayer | None]:
+def _numbered(arguments: Sequence[str], default: int) -> tuple[int, Pick | None]:
     """The arguments of a player that begin with a number; both may be absent."""
     if arguments and arguments[0].isdigit():
         return int(arguments[0]), _inner(arguments[1:])
     return default, _inner(arguments)
 
 
-def _repeat(arguments: Sequence[str]) -> TextPlayer:
+def _repeat(arguments: Sequence[str]) -> Picker:
     first, start = _numbered(arguments, TRIES)
-    pick = lambda game, rng: rng.choice(game.position.legal[:first])  # noqa: E731
-    return WordlePlayer(pick, start or WordlePlayer(_random))
+    return _beginning(start or _random, lambda game, rng: rng.choice(game.position.legal[:first]))
+
+
+def _simulating(arguments: Sequence[str]) -> Picker:
+    rollouts, sampler = _numbered(arguments, 20)
+    return _monte_carlo(rollouts, sampler or _candidate)
 
 
 MAKERS: Makers = {
-    "candidate": without_arguments(lambda: WordlePlayer(_candidate)),
-    "optimal": lambda arguments: WordlePlayer(_optimal, _inner(arguments)),
+    "candidate": without_arguments(_candidate),
+    "optimal": lambda arguments: _beginning(_inner(arguments) or _optimal, _optimal),
     "repeat": _repeat,
-    "start": without_arguments(lambda: WordlePlayer(_start)),
-    "wrong": without_arguments(lambda: WordlePlayer(_wrong)),
-    "montecarlo": lambda arguments: MonteCarlo(*_numbered(arguments, 20)),
-    "user": lambda arguments: User(_inner(arguments)),
+    "start": without_arguments(_start),
+    "wrong": without_arguments(_wrong),
+    "montecarlo": _simulating,
+    "user": lambda arguments: _user(_inner(arguments)),
 }
 
 

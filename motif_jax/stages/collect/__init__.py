@@ -571,13 +571,13 @@ def _record_of(source: Path, name: str, codes: np.ndarray) -> dict[str, Any] | N
     outside = leads_out(folder, source.parent) or leads_out(file, folder)
     if outside or not (source / "dataset.json").is_file() or not file.is_file():
         return None
-    with legible(f"{str(file)!r} as this program's annotation", FLAG, KeyError):
+    with legible(f"{str(file)!r} as this program's annotation", FLAG, KeyError, TypeError):
         record = {NOT_ASKED: 0} | parse_foreign_json(read_bytes(file, LIMIT))
         kept = {name: record[name] for name in ("facts", "missing_shards", NOT_ASKED)}
-        if not [*map(type, kept.values())] == [dict, list, int] or type(kept["facts"]["dataset"]) is not str:
-            raise ValueError("its facts, missing shards or unasked questions have another form")
-        if type(kept["facts"].get("tie_margin", 0.0)) is not float:
-            raise ValueError("its tie margin is not a number")
+        facts = {"tie_margin": 0.0} | kept["facts"]
+        values = *kept.values(), facts["dataset"], facts["tie_margin"]
+        if [*map(type, values)] != [dict, list, int, str, float]:
+            raise ValueError("its values have another form")
     return kept | {"counts": count(codes), "shards": {}, "written": record.get("written") is True}
 
 
