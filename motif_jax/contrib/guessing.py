@@ -89,7 +89,6 @@ class SceneFiles:
         return len(self._captions)
 
     def scene(self, number: int) -> Scene:
-        """A scene, whose features are divided by their norm."""
         caption = self._captions[number]
         if self._features is None:
             return Scene(caption, None, {})

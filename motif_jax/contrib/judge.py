@@ -19,7 +19,6 @@ import functools
 import json
 import math
 import re
-import resource
 import threading
 import time
 from collections.abc import Sequence
@@ -48,7 +47,6 @@ class LoopbackServer(ThreadingHTTPServer):
     request_queue_size = 256
 
     def __init__(self, port: int, handler: type[ChatHandler]):
-        """Listens on `port`; 0: a free port."""
         super().__init__(("127.0.0.1", port), handler)
 
     @property
@@ -78,7 +76,6 @@ class ChatHandler(BaseHTTPRequestHandler):
         return json.loads(self.rfile.read(int(length)))
 
     def reply(self, status: int, body: Any) -> None:
-        """Sends a reply in JSON."""
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -176,9 +173,7 @@ class JudgeClient(ChatClient):
 
     def __init__(self, judge: Judge, server: ServerSection, prompt: QuestionTemplate, sampling: SamplingSection | None):
         self._judge = judge
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**63  # -1: unlimited
-        server = replace(server, url=judge.url, in_flight=min(server.in_flight, max(1, files // 4)))  # two files each
-        super().__init__(server, judge.model, prompt, sampling)
+        super().__init__(replace(server, url=judge.url), judge.model, prompt, sampling)
 
     def close(self) -> None:
         try:

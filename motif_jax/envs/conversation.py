@@ -64,7 +64,6 @@ class Conversation:
         return Heard(self._text(), 0.0, False)
 
     def say(self, text: str) -> Heard:
-        """Plays the agent's text."""
         if not self._running:
             raise UserError("no episode is running: begin one")
         if not isinstance(text, str) or len(text) > LONGEST or any("\ud800" <= letter <= "\udfff" for letter in text):

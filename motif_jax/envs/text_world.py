@@ -67,22 +67,6 @@ class TurnMixture:
         return self._rng.choices(self._players, self._weights)[0].choose(game)
 
 
-def parse_player(text: str, makers: Makers) -> TextPlayer:
-    """Makes the player that the text describes (see the module docstring)."""
-    made: Makers = {"random": without_arguments(lambda game, rng: game.draw(rng.random())), **makers}
-    players, weights = [], []
-    for term in re.split(r"\+(?![^(]*\))", text):
-        match = TERM.fullmatch(term.strip())
-        if not match:
-            raise UserError(f"a player must have the form repeat*0.6+candidate*0.4, not {clean(repr(text))} ({FLAG})")
-        name, arguments, weight = match.groups()
-        if name not in made:
-            raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {suggest(name, made)}")
-        players.append(made[name]((arguments or "").split()))
-        weights.append(float(weight or 1))
-    return players[0] if len(players) == 1 else TurnMixture(players, weights)
-
-
 def without_arguments(pick: Callable[[Any, random.Random], str]) -> Callable[[list[str]], TextPlayer]:
     """An entry of `Makers` for a `Picker` that takes no arguments."""
     return lambda arguments: Picker(pick, *arguments)
@@ -125,8 +109,15 @@ class TextWorld(SequentialWorld, World):
         """Nothing to check: an own game is not played before it is asked for."""
 
     def scripted(self, text: str) -> TextPlayer:
-        """Makes a scripted player, see the module docstring."""
-        return parse_player(text, self.makers)
+        made: Makers = {"random": without_arguments(lambda game, rng: game.draw(rng.random())), **self.makers}
+        players, weights = [], []
+        for term in re.split(r"\+(?![^(]*\))", text):
+            name, arguments, weight = match.groups() if (match := TERM.fullmatch(term.strip())) else (term, "", "")
+            if name not in made:
+                raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {suggest(name, made)}")
+            players.append(made[name]((arguments or "").split()))
+            weights.append(float(weight or 1))
+        return players[0] if len(players) == 1 else TurnMixture(players, weights)
 
     def prepare(self, vector: SequentialVector) -> None:
         if type(self).expect is not TextWorld.expect:

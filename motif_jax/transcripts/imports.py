@@ -260,14 +260,14 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
 
 
 def _written_messages(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
-    for episode in _all(transcripts):
+    for episode in transcripts.episodes():
         if rewards := [turn.reward for turn in episode.turns if turn.is_action]:
             yield {"messages": _conversation(episode.turns), "rewards": rewards, "done": episode.terminal}
 
 
 def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str, Any]]:
     """A line per turn of the agent; it repeats the conversation, so an episode's lines grow with its length squared."""
-    for number, episode in enumerate(_all(transcripts)):
+    for number, episode in enumerate(transcripts.episodes()):
         messages, rewards = _conversation(episode.turns), [turn.reward for turn in episode.turns if turn.is_action]
         ends = [end for end, message in enumerate(messages, 1) if message["role"] == AGENT]
         sizes = [*itertools.accumulate(len(json.dumps(message)) for message in messages)]
@@ -286,7 +286,7 @@ def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
     """Pairs of episodes that begin alike, best with worst; the agent's first different turns are compared."""
     returns = transcripts.returns()
     groups: dict[tuple[str, ...], list[int]] = {}  # episodes by the texts before the agent's first turn
-    for index, episode in enumerate(_all(transcripts)):
+    for index, episode in enumerate(transcripts.episodes()):
         before = itertools.takewhile(lambda turn: not turn.is_action, episode.turns)
         groups.setdefault(tuple(turn.text for turn in before), []).append(index)
     for group in groups.values():
@@ -304,10 +304,6 @@ def _preference(better: Sequence[Turn], worse: Sequence[Turn]) -> Iterator[dict[
                 *prompt, chosen = _conversation(better[: number + 1])
                 yield {"prompt": prompt, "chosen": [chosen], "rejected": [{"role": AGENT, "content": bad.text}]}
             return
-
-
-def _all(transcripts: Transcripts) -> Iterator[Episode]:
-    return (transcripts.episode(index) for index in range(len(transcripts)))
 
 
 def _conversation(turns: Sequence[Turn]) -> list[Message]:

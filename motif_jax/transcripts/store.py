@@ -101,7 +101,6 @@ class Transcripts:
             start = end
 
     def turns(self) -> Turns:
-        """All turns, with their texts in memory."""
         return Turns([*self.texts()], self.text, self.is_action, self.reward, self.starts, self.ends, self.terminal)
 
     def returns(self) -> np.ndarray:
@@ -119,6 +118,9 @@ class Transcripts:
             turns.append(Turn(text, float(self.reward[turn]) if self.is_action[turn] else None))
         info = {name: float(values[index]) for name, values in self.info.items()}
         return Episode(tuple(turns), bool(self.terminal[index]), info)
+
+    def episodes(self) -> Iterator[Episode]:
+        return map(self.episode, range(len(self)))
 
     def _open(self, name: str, kind: str, wanted: object) -> np.ndarray:
         file = self.path / f"{name}.npy"

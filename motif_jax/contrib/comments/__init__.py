@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -48,19 +48,10 @@ def count_listed(text: str, words: Set[str]) -> float:
     return float(min(MOST, sum(word in words for word in words_of(text))))
 
 
-def look_up(text: str, scores: Mapping[str, float], unknown: float | None) -> float:
-    """The score in a table, or that of all other texts; if this is None, they are an error."""
-    score = scores.get(text, unknown)
-    if score is None:
-        raise UserError(f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({OPTIONS_FLAG})")
-    return score
-
-
 class RemoteScorer(Scorer):
     """Asks a server about each text once; with a cache, once across runs."""
 
     def __init__(self, client: HttpClient, cache_dir: str):
-        """Takes the connection and the folder of caches; "": scores are not stored."""
         self._client, self._lines = client, None
         self._known: dict[str, float] = {}
         if cache_dir:
@@ -98,17 +89,23 @@ def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s
 
     By default scores of a server are not stored, because its address does not identify the model.
     """
-    kind, colon, rest = source.partition(":")
-    if kind == "lexicon" and bool(colon) == bool(rest):
+    kind, _, rest = source.partition(":")
+    if kind == "lexicon":
         lines = read_lines(rest or str(FOLDER / "insults.txt"))
         return Scorer(functools.partial(count_listed, words={word for line in lines for word in words_of(line)}))
-    if kind == "table" and rest:
-        return Scorer(functools.partial(look_up, scores=_read_table(rest), unknown=unknown))
-    if kind == "server" and rest:
+    if kind == "server":
         return RemoteScorer(HttpClient(rest, OPTIONS_FLAG, timeout_s, patience_s), cache_dir)
-    raise UserError(
-        f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({OPTIONS_FLAG})"
-    )
+    if kind != "table":
+        sources = "lexicon, lexicon:FILE, table:FILE or server:ADDRESS"
+        raise UserError(f"scores come from {sources}, not {source!r} ({OPTIONS_FLAG})")
+    scores = _read_table(rest)
+
+    def look_up(text: str) -> float:
+        if (score := scores.get(text, unknown)) is None:
+            raise UserError(f"the table has no score of {text!r:.120}: set the option 'unknown' ({OPTIONS_FLAG})")
+        return score
+
+    return Scorer(look_up)
 
 
 def words_of(text: str) -> list[str]:

@@ -59,7 +59,6 @@ class QLearning(Algorithm):
     from_replay = True
 
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
-        """See `Algorithm`: the network, and the size of the buffer."""
         check_together(section)
         if section.bootstrap == "inferred":
             raise UserError(

@@ -139,7 +139,6 @@ class LocalLevel(RoomGridLevel):
         super().__init__(room_size=8, num_rows=1, num_cols=2 if family == "open" else 1)
 
     def gen_mission(self) -> None:
-        """Fills the rooms and chooses the mission."""
         self.instrs = self._open() if self._family == "open" else self._instruct(self._furnish())
         text = self.instrs.surface(self)
         named = {f"{thing.color} {thing.type}" for thing in _descriptions(self.instrs)}
@@ -311,7 +310,6 @@ class BabyAIGame(SequentialGame):
         self._moments = collections.deque[tuple[str, Callable[[], list[str]]]](maxlen=settings.window)
 
     def keep_family(self, seed: int) -> None:
-        """Restricts further episodes to one family, drawn with this seed."""
         self._family = random.Random(seed).randrange(len(self._envs))
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
@@ -392,7 +390,6 @@ class BabyAIGame(SequentialGame):
 
 
 def _make(maker: Maker) -> RoomGridLevel:
-    """Makes an environment that computes its observations with `View`."""
     with quiet():
         env: Any = maker()
     env.gen_obs = View(env)

@@ -96,7 +96,6 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
 
 
 def _draw_words(rng: random.Random) -> dict[str, str]:
-    """Draws the values of the placeholders in one example."""
     things = [f"{colour} {kind}" for colour in COLOURS for kind in KINDS if f"{colour} {kind}" not in HELD_OUT]
     words = dict(zip(("thing", "second", "other"), rng.sample(things, 3), strict=True))
     far, far2 = (rng.randint(2, MOST_STEPS) for _ in range(2))

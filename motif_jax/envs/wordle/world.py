@@ -155,7 +155,6 @@ class Position(NamedTuple):
 
     @property
     def won(self) -> bool:
-        """Whether the last guess found the word."""
         return bool(self.guesses) and self.guesses[-1].colours == ALL_GREEN
 
     @property
@@ -164,7 +163,6 @@ class Position(NamedTuple):
 
     @property
     def reward(self) -> float:
-        """The reward of the last guess."""
         return 0.0 if self.won else -1.0
 
     @property
@@ -282,7 +280,6 @@ Pick = Callable[[WordleView, random.Random], str]  # draws a guess
 
 
 def _one_of(indices: Sequence[int], game: WordleView, rng: random.Random) -> str:
-    """Draws one of the words with these indices."""
     return game.vocabulary.words[indices[int(rng.random() * len(indices))]]
 
 
@@ -408,7 +405,6 @@ class WordleWorld(TextWorld):
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words, read on first use."""
         return load_vocabulary(self._words, self._counted)
 
     def check(self) -> None:
@@ -418,5 +414,4 @@ class WordleWorld(TextWorld):
         return self.game_with(self.vocabulary)
 
     def game_with(self, vocabulary: Vocabulary) -> WordleGame:
-        """Makes a game with other hidden words."""
         return WordleGame(vocabulary, written=self.written, heard=self.heard, time_limit=self.time_limit)

@@ -154,7 +154,6 @@ def report_transcripts(workdir: Path) -> str:
     return ", ".join(f"{figure} {what}" for figure, what in figures)
 
 
-NAMED = 5  # files in the line about those that are not read
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
 
 NAME, DATASET, TRANSCRIPTS = "collect", "dataset", "transcripts"  # the stage; its directories
@@ -556,9 +555,7 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
         names = {path.name for path in source.glob(f"{part}/*")} - {f"{key}.npy" for key in keys}
         left += sorted(f"{part}/{name}" for name in names)
     if left:
-        others = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
-        shown = ", ".join(clean(name, 80) for name in left[:NAMED])
-        print_line(f"collect: not read in {clean(source)}: {shown}{others}")
+        print_line(f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left)}")
 
 
 def _record_of(source: Path, name: str, codes: np.ndarray) -> dict[str, Any] | None:
