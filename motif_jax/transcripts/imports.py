@@ -6,13 +6,12 @@ Errors name the file and the line. Pickles are never read. `contrib/tweets.py` r
 from __future__ import annotations
 
 import csv
-import io
 import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from motif_jax.config.table import Number, shown
 from motif_jax.files import write_whole
@@ -33,15 +32,23 @@ def read_lmrl(file: Path) -> Iterator[Episode]:
 
 def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Iterator[Episode]:
     """Yields the episodes of each line of JSON; `parse` raises ValueError or one of WRONG if it has none."""
-    with opened(file) as lines:
-        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), b""), 1):
-            if not line.strip():
-                continue
-            with legible(f"line {number:,} of {str(file)!r} as an episode", FLAG, *WRONG):
-                if len(line) >= LONGEST_LINE:
-                    raise ValueError(f"it is longer than {LONGEST_LINE:,} bytes")
+    for where, line in _lines(file):
+        if line.strip():
+            with legible(f"{where} as an episode", FLAG, *WRONG):
                 episodes = parse(json.loads(line))
             yield from episodes
+
+
+def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
+    """Yields the lines of a file, each after "line N of FILE"."""
+    with legible(repr(str(file)), FLAG):
+        opened = open(file, "rb")  # noqa: SIM115  (what reads it is not in this block)
+    with opened:
+        for number, line in enumerate(iter(lambda: opened.readline(LONGEST_LINE), b""), 1):
+            where = f"line {number:,} of {str(file)!r}"
+            if len(line) >= LONGEST_LINE:
+                raise UserError(f"{where} is longer than {LONGEST_LINE:,} bytes ({FLAG})")
+            yield where, line
 
 
 def _lmrl_episode(row: Any) -> Episode:
@@ -139,28 +146,14 @@ def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[st
     return writer.write(path, provenance, FLAG)
 
 
-def opened(file: Path) -> BinaryIO:
-    """An open file; raises UserError if it cannot be read."""
-    with legible(repr(str(file)), FLAG):
-        return open(file, "rb")
-
-
 def csv_rows(file: Path) -> Iterator[tuple[str, list[str]]]:
     """Yields the rows of a CSV file, each after "line N of FILE"; raises UserError for malformed CSV."""
-    with opened(file) as binary, io.TextIOWrapper(binary, "utf-8", newline="") as lines:
-        rows = csv.reader(_bounded(lines))
-        try:
-            for row in rows:
-                yield f"line {rows.line_num:,} of {str(file)!r}", row
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise UserError(f"line {rows.line_num + 1:,} of {str(file)!r} is not CSV: {error} ({FLAG})") from error
-
-
-def _bounded(lines: io.TextIOWrapper) -> Iterator[str]:
-    for line in iter(lambda: lines.readline(LONGEST_LINE), ""):
-        if len(line) >= LONGEST_LINE:
-            raise csv.Error(f"it has more than {LONGEST_LINE:,} characters")
-        yield line
+    rows = csv.reader(line.decode() for _, line in _lines(file))
+    try:
+        for row in rows:
+            yield f"line {rows.line_num:,} of {str(file)!r}", row
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"line {rows.line_num + 1:,} of {str(file)!r} is not CSV: {error} ({FLAG})") from error
 
 
 def _read_json_list(file: Path) -> list[Any]:

@@ -65,11 +65,6 @@ class QLearning(Algorithm):
                 f"the algorithm {Q_LEARNING!r} does not infer values: choose explicit or never "
                 "(--config.policy.bootstrap)"
             )
-        if section.replay.capacity < section.batch_size:
-            raise UserError(
-                f"a replay buffer of {section.replay.capacity:,} steps has no room for a batch of "
-                f"{section.batch_size:,} (--config.policy.replay.capacity, .batch_size)"
-            )
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
         return True
