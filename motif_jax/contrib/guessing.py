@@ -309,9 +309,7 @@ class GuessingWorld(TextWorld):
         super().__init__(max_episode_steps)
         Text(tuple(RULES)).check("rule", OPTIONS_FLAG, rule)
         if bool(server) != bool(scenes) or (features and not server):
-            raise UserError(
-                f"a server answers questions about scenes: set the options 'server' and 'scenes' ({OPTIONS_FLAG})"
-            )
+            raise UserError(f"the options 'server' and 'scenes' need each other, 'features' both ({OPTIONS_FLAG})")
         self._server, self._files, self._seconds = server, (scenes, features), (timeout_s, patience_s)
         self.rule, self.yes_no_reward = rule, float(yes_no_reward)
         self.enough, self.gain_scale = float(enough), float(gain_scale)

@@ -215,11 +215,8 @@ class RuleServer(Server):
         Lexicon(self.texts, self.section.goal)
         words = OWN_WORDS[self.template.one]
         if len(self.template.verdicts) < len(words):
-            raise UserError(
-                "the judge can only write answers that are plain words, one for each of "
-                f"{', '.join(words)} (answers in --config.annotate.prompt_file): ask a model, or "
-                "take --config.annotate.backend=lexicon"
-            )
+            plain = f"the judge can only write answers that are plain words, one for each of {', '.join(words)}"
+            raise UserError(f"{plain} (answers in --config.annotate.prompt_file; --config.annotate.backend=lexicon)")
         read_json(self.section.server.extra, "server.extra")
 
     def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:

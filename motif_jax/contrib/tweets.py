@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.envs.wordle.world import LENGTH, TRIES, Vocabulary, WordleWorld
+from motif_jax.envs.wordle.world import LENGTH, PATTERNS, TRIES, Vocabulary, WordleWorld
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world
 from motif_jax.structs import EndStatus, Episode, UserError
@@ -62,20 +62,16 @@ def find_rows(text: str) -> tuple[str, ...]:
     return tuple(rows) if len(rows) <= TRIES and WON not in rows[:-1] else ()
 
 
-def code_of(row: str) -> int:
-    """Converts colours to a number in base 3: b is 0, y is 1, g is 2; the first letter counts most."""
-    return int(row.translate(str.maketrans("byg", "012")), 3)
-
-
 def retrofit(
     tweets: Sequence[Tweet], colours_if: Callable[[int], np.ndarray], num_words: int, rng: np.random.Generator,
     count: int,
 ) -> Iterator[tuple[Tweet, int, list[int]]]:  # fmt: skip
     """Draws games with words: a tweet, a hidden word, and a guess per row; draws again if no guess fits a row.
 
-    `colours_if` maps a hidden word to the colours of all guesses, as numbers of `code_of`. [guesses]
+    `colours_if` maps a hidden word to the colours of all guesses, as indices of PATTERNS. [guesses]
     """
-    codes = [[code_of(row) for row in tweet.rows] for tweet in tweets]
+    numbers = {text[1::3]: number for number, text in enumerate(PATTERNS)}
+    codes = [[numbers[row] for row in tweet.rows] for tweet in tweets]
     for _ in range(count):
         for _ in range(MOST_TRIES):
             index = int(rng.integers(len(tweets)))
@@ -87,10 +83,8 @@ def retrofit(
                 yield tweet, word, [int(rng.choice(guesses)) for guesses in fitting]
                 break
         else:
-            raise UserError(
-                f"{MOST_TRIES:,} tweets in a row show colours that no words of the list give: choose a longer list of "
-                f"words (--config.env.options, {FLAG})"
-            )
+            problem = f"{MOST_TRIES:,} tweets in a row show colours that no words of the list give"
+            raise UserError(f"{problem}: choose a longer list (--config.env.options, {FLAG})")
 
 
 class Tweets:
@@ -101,11 +95,8 @@ class Tweets:
         """Returns the world that tweets are imported into; raises UserError if it is not Wordle."""
         world = check_world(env)
         if not isinstance(world, WordleWorld):
-            raise UserError(
-                f"tweets are imported into the world 'wordle', but the world is {world.name!r}: set "
-                "--config.env.world=wordle, and its words with --config.env.options "
-                "(--config.transcripts.import_format)"
-            )
+            problem = f"tweets are imported into the world 'wordle', but the world is {world.name!r}"
+            raise UserError(f"{problem} (--config.env.world, .options, --config.transcripts.import_format)")
         return world
 
     @staticmethod

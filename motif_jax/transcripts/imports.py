@@ -265,10 +265,8 @@ def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str
         ends = [end for end, message in enumerate(messages, 1) if message["role"] == AGENT]
         sizes = [*itertools.accumulate(len(json.dumps(message)) for message in messages)]
         if (mib := sum(sizes[end - 1] for end in ends) // 2**20) > most_mib:
-            raise UserError(
-                f"episode {number:,} has {len(ends):,} turns of the agent, whose lines would have {mib:,} MiB, and at "
-                f"most {most_mib:,} are allowed (--config.export.turns_mib, or --config.export.transcripts=messages)"
-            )
+            problem = f"the lines of episode {number:,}, with {len(ends):,} turns of the agent, have {mib:,} MiB"
+            raise UserError(f"{problem} (--config.export.turns_mib, or --config.export.transcripts=messages)")
         for end, reward in zip(ends, rewards, strict=True):
             *prompt, completion = messages[:end]
             done = episode.terminal and end == ends[-1]

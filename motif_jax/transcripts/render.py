@@ -99,9 +99,7 @@ class Renderer:
         pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
         if len(flat) and not 0 <= flat.min() <= flat.max() < tokeniser.size:
-            raise UserError(
-                f"texts have the token {int(flat.max())}, but the tokeniser has {tokeniser.size:,} tokens ({FLAG})"
-            )
+            raise UserError(f"texts have tokens up to {flat.max()}, the tokeniser has {tokeniser.size:,} ({FLAG})")
         self._tokens = flat.astype(np.int32)  # of texts, then of marks
         self._sizes = np.array([len(tokens) for tokens in pieces], np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
@@ -367,10 +365,9 @@ class LiveRenderer:
         self._encode = tokeniser.encode
         self._marks = encode_marks(tokeniser, template)
         if len(self._marks[ACTION_END]) != 1:
-            raise UserError(
-                f"the agent's text must end with one token, not {len(self._marks[ACTION_END])}: choose the template "
-                f"words where tokens are words, marks where they are letters, else lines ({FLAG})"
-            )
+            hint = "choose the template words where tokens are words, marks where they are letters, else lines"
+            count = len(self._marks[ACTION_END])
+            raise UserError(f"the agent's text must end with one token, not {count}: {hint} ({FLAG})")
         (self.stop,) = self._marks[ACTION_END]
 
     def begin(self, heard: str) -> list[int]:

@@ -192,7 +192,7 @@ def test_without_minigrid_one_sentence_says_what_to_install():
         "except UserError as error: print(error)"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "needs minigrid, which the extra [babyai] installs: pip install 'motif_jax[babyai]'" in output
+    assert "needs minigrid: pip install 'motif_jax[babyai]'" in output
     assert len(output.splitlines()) == 1
 
 

@@ -9,7 +9,8 @@ import pytest
 from conftest import check_stage, get_config, refusal, run_stage
 from talks import write
 
-from motif_jax.contrib.tweets import Tweet, code_of, find_rows, read_tweets, retrofit
+from motif_jax.contrib.tweets import Tweet, find_rows, read_tweets, retrofit
+from motif_jax.envs.wordle.world import PATTERNS, Vocabulary
 from motif_jax.stages import export
 from motif_jax.structs import Episode, Turn, UserError
 from motif_jax.transcripts import imports
@@ -174,24 +175,13 @@ def test_tweets_are_games_of_a_puzzle(tmp_path):
     refused(lambda: read_tweets(file), "line 1 of")
 
 
-def plain_patterns(words):
-    """Colours without the rules for letters that occur twice: enough for words without such letters."""
-
-    def row(guess, hidden):
-        letters = zip(guess, hidden, strict=True)
-        return "".join("g" if a == b else "y" if a in hidden else "b" for a, b in letters)
-
-    return np.array([[code_of(row(guess, hidden)) for hidden in words] for guess in words])
-
-
 def test_words_are_drawn_that_show_the_colours_of_the_tweet():
-    words = ["crane", "abide", "stork", "blimp", "crate"]
-    patterns = plain_patterns(words)
-    assert code_of("bbbby") == 1
+    colours_if = Vocabulary(("crane", "abide", "stork", "blimp", "crate")).colours_if
     tweets = [Tweet(1, ("ybgbb", "ggggg")), Tweet(2, ("yyyyy", "ggggg")), Tweet(3, ("gggbg", "ggggg"))]
-    games = list(retrofit(tweets, lambda word: patterns[:, word], 5, np.random.default_rng(0), 50))
+    games = list(retrofit(tweets, colours_if, 5, np.random.default_rng(0), 50))
     for tweet, hidden, guesses in games:
-        assert [patterns[guess, hidden] for guess in guesses] == [code_of(row) for row in tweet.rows]
+        shown = [PATTERNS[colours] for colours in colours_if(hidden)[guesses]]
+        assert [text[1::3] for text in shown] == [*tweet.rows]
     assert {tweet.puzzle for tweet, *_ in games} == {1, 3}  # no word has all letters of another
 
 

@@ -109,15 +109,6 @@ def test_prompts_and_names_are_read_apart_by_a_policy_and_may_be_when_they_are_c
     assert made.tokens(0) == [*Greedy().encode("xa"), *Greedy().encode("bx")]
 
 
-def test_whole_texts_show_joins_that_no_pair_shows():
-    class Three(Letters):  # "abc" is one token, and neither "ab" nor "bc" is
-        def encode(self, text, marks=False):
-            return super().encode(text.replace("abc", "z"))
-
-    turns = Turn("a"), Turn("b"), Turn("c")
-    assert "as a whole" in refused(Three(), TEMPLATES["none"], *turns)
-
-
 def test_a_template_must_leave_the_agent_something_to_choose():
     assert "no token before it" in refused(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
     assert "no token before it" in refused(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))

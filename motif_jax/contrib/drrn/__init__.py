@@ -21,10 +21,8 @@ from motif_jax.tokens import WordTokeniser
 def check_together(section: Any) -> None:
     """Raises UserError if DRRN and Q-learning are not used together."""
     if (section.network, section.algorithm) != (DRRN, Q_LEARNING):
-        raise UserError(
-            f"the network {DRRN!r} and the algorithm {Q_LEARNING!r} are only used together, not "
-            f"{section.network!r} with {section.algorithm!r} (--config.policy.network, .algorithm)"
-        )
+        both = f"the network {DRRN!r} and the algorithm {Q_LEARNING!r} are only used together"
+        raise UserError(f"{both} (--config.policy.network, .algorithm)")
 
 
 class Drrn(PromptNetwork):
@@ -38,10 +36,8 @@ class Drrn(PromptNetwork):
 
         section = config.policy
         if not (words := getattr(world, "words", ())):
-            raise UserError(
-                f"the world {world.name!r} does not list the words of its prompts, which the network {DRRN!r} needs "
-                "(--config.policy.network, --config.env.world)"
-            )
+            problem = f"the network {DRRN!r} needs the words of prompts, which the world {world.name!r} does not list"
+            raise UserError(f"{problem} (--config.policy.network, --config.env.world)")
         names = list(world.action_names)
         own = {"tokeniser": WordTokeniser.from_texts([*words, *names]).text, "actions": names, **vars(section.drrn)}
         spec: dict[str, Any] = {"network": DRRN, "num_actions": len(names), "dtype": section.dtype, DRRN: own}
@@ -61,10 +57,7 @@ class QLearning(Algorithm):
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
         check_together(section)
         if section.bootstrap == "inferred":
-            raise UserError(
-                f"the algorithm {Q_LEARNING!r} does not infer values: choose explicit or never "
-                "(--config.policy.bootstrap)"
-            )
+            raise UserError("q_learning infers no values: choose explicit or never (--config.policy.bootstrap)")
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
         return True

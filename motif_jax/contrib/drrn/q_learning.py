@@ -294,10 +294,7 @@ def make_q_learner(config: Any, world: World, learning: Learning) -> tuple[Calla
     """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
     section, model, mesh = config.policy, learning.model, learning.mesh
     if mesh.size > 1:
-        raise UserError(
-            f"the algorithm {section.algorithm!r} learns on one device, and here are {mesh.size} "
-            "(--config.policy.num_devices=1)"
-        )
+        raise UserError(f"q_learning uses one device, and here are {mesh.size} (--config.policy.num_devices=1)")
     settings: ReplaySettings = section.replay
     games = section.batch_size // section.rollout_length
     rows = {name: np.zeros((1, 1, *world.specs[name].shape), world.specs[name].dtype) for name in model.reads}

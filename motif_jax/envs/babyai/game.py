@@ -369,10 +369,8 @@ class BabyAIGame(SequentialGame):
         text = self._rewrite(prompt_text(self._language, self._names, self._goal, moments))
         length = self._settings.prompt_length
         if (size := len(text.encode())) > length:
-            raise UserError(
-                f"a prompt of {size:,} bytes does not fit into {length:,} (--config.env.babyai.prompt_bytes, or fewer "
-                f"observations: --config.env.babyai.window): {text[:100]!r}..."
-            )
+            flags = "--config.env.babyai.prompt_bytes, .window"
+            raise UserError(f"a prompt of {size:,} bytes does not fit into {length:,} ({flags}): {text[:100]!r}...")
         return to_row(text, length)
 
     def _ask_the_bot(self) -> int:

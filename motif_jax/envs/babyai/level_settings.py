@@ -71,10 +71,8 @@ class BabyAISettings:
     def check(self) -> None:
         """Raises UserError for a rewording that would have no effect."""
         if parse_rewording(self.rewording) and self.french:
-            raise UserError(
-                f"the rewording {self.rewording!r} is of English words, where prompts are French ({REWORDING_FLAG}, "
-                f"--config.env.{SECTION}.language)"
-            )
+            words = f"the rewording {self.rewording!r} is of English words, where prompts are French"
+            raise UserError(f"{words} ({REWORDING_FLAG}, --config.env.{SECTION}.language)")
 
     @property
     def french(self) -> bool:

@@ -93,10 +93,8 @@ class BabyAIWorld(SequentialWorld, World):
             with quiet():  # pygame, which minigrid imports, prints a greeting
                 from motif_jax.envs.babyai.game import BabyAIGame  # takes a second
         except ImportError as error:
-            raise UserError(
-                f"the world 'babyai' needs minigrid, which the extra [babyai] installs: pip install "
-                f"'motif_jax[babyai]' ({error}; {WORLD_FLAG})"
-            ) from error
+            how = "the world 'babyai' needs minigrid: pip install 'motif_jax[babyai]'"
+            raise UserError(f"{how} ({error}; {WORLD_FLAG})") from error
         return BabyAIGame(self.settings)
 
     def plays(self, metadata: Mapping[str, Any]) -> str:

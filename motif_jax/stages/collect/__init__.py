@@ -240,10 +240,8 @@ def run(config: CollectConfig, workdir: Path) -> None:
         (dataset / PROGRESS).unlink(missing_ok=True)
         report_pairs(workdir)
     elif dataset.exists():
-        raise UserError(
-            f"{str(dataset)!r} is there already and was not made by this stage: move it away, or use it with "
-            "--config.collect.dataset and another --workdir"
-        )
+        where = f"{str(dataset)!r} is there already and was not made by this stage"
+        raise UserError(f"{where}: move it away, or use it with {FLAG} and another --workdir")
     elif source := config.collect.dataset:
         stage = Run(workdir).stage(NAME, PARTIAL)
         adopt(Path(source), config.collect.follow_links, stage.path)
@@ -306,11 +304,9 @@ def recorded_keys(section: Collect, world: World) -> list[str]:
     for key in keys:
         spec, (shape, kinds) = world.specs.get(f"event_{key}"), DATA.get(key, ((), ""))
         if spec is None or spec.shape != shape or np.dtype(spec.dtype).kind not in kinds:
-            raise UserError(
-                f"a dataset cannot keep {key!r} of the world {world.name!r}: it keeps "
-                f"{', '.join(name for name in DATA if name != 'rewards')}, in NetHack's format "
-                "(--config.env.world, --config.collect.save_screen, .save_glyphs)"
-            )
+            kept = f"it keeps {', '.join(name for name in DATA if name != 'rewards')}, in NetHack's format"
+            flags = "--config.env.world, --config.collect.save_screen, .save_glyphs"
+            raise UserError(f"a dataset cannot keep {key!r} of the world {world.name!r}: {kept} ({flags})")
     return keys
 
 
@@ -334,10 +330,8 @@ def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mi
                 committed = time.monotonic()
             steps = writer.progress["steps"]
             if not writer.moments and steps > STEPS_WITHOUT_A_MOMENT:
-                raise UserError(
-                    f"in {STEPS_WITHOUT_A_MOMENT:,} steps, no episode had {section.segment_length} steps to keep "
-                    "(--config.collect.segment_length, .keep_empty)"
-                )
+                problem = f"in {steps:,} steps, no episode had {section.segment_length} steps to keep"
+                raise UserError(f"{problem} (--config.collect.segment_length, .keep_empty)")
             rate = (steps - first_steps) / (time.monotonic() - start)
             progress.update(writer.moments // 2, steps=f"{steps:,} ({rate:,.0f}/s)")
             if writer.full:
@@ -532,10 +526,8 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
         file, record = folder / "merged.json", records.get(name)
         was_copied = record and file.is_file() and read_json(file) == record  # by a run of this command that was killed
         if folder.is_dir() and not was_copied:
-            raise UserError(
-                f"{str(folder)!r} belongs to an annotation of another dataset, and the dataset to use has one of the "
-                f"same name: move it away, or choose another --workdir ({FLAG})"
-            )
+            problem = f"{str(folder)!r} is an annotation of another dataset than the one to use"
+            raise UserError(f"{problem}: move it away, or choose another --workdir ({FLAG})")
 
     make_anew(target)
     for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
