@@ -8,6 +8,7 @@ import pytest
 from motif_jax.envs.babyai import words
 from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.words import DONE, VIEW, caption, describe, prompt_text
+from motif_jax.envs.babyai.world import BabyAIWorld
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -139,7 +140,7 @@ def test_sets_of_actions():
 ])  # fmt: skip
 def test_bad_words_are_refused_in_one_sentence(values, message):
     with pytest.raises(UserError, match=message):
-        BabyAISettings(**values).check()
+        BabyAIWorld(BabyAISettings(**values)).settings.check()
 
 
 # ---- captions

@@ -318,15 +318,16 @@ def _beginning(first: Pick, pick: Pick) -> Picker:
     return Picker(lambda game, rng: (pick if game.position.legal else first)(game, rng))
 
 
-def _monte_carlo(rollouts: int, sampler: Pick) -> Picker:
+def _monte_carlo(arguments: Sequence[str]) -> Picker:
     """Simulates games with another player, and makes the first guess that had the best mean return."""
+    rollouts, sampler = _numbered(arguments, 20)
 
     def pick(game: WordleView, rng: random.Random) -> str:
         totals: dict[str, list[float]] = {}
         for _ in range(rollouts):
             position, total, first = game.position, 0.0, ""
             while not position.over:
-                text = sampler(WordleView(game.vocabulary, position), rng)
+                text = (sampler or _candidate)(WordleView(game.vocabulary, position), rng)
                 first = first or text
                 position = guess(game.vocabulary, position, text, rng)
                 total += position.reward
@@ -372,18 +373,13 @@ def _repeat(arguments: Sequence[str]) -> Picker:
     return _beginning(start or _random, lambda game, rng: rng.choice(game.position.legal[:first]))
 
 
-def _simulating(arguments: Sequence[str]) -> Picker:
-    rollouts, sampler = _numbered(arguments, 20)
-    return _monte_carlo(rollouts, sampler or _candidate)
-
-
 MAKERS: Makers = {
     "candidate": without_arguments(_candidate),
     "optimal": lambda arguments: _beginning(_inner(arguments) or _optimal, _optimal),
     "repeat": _repeat,
     "start": without_arguments(_start),
     "wrong": without_arguments(_wrong),
-    "montecarlo": _simulating,
+    "montecarlo": _monte_carlo,
     "user": lambda arguments: _user(_inner(arguments)),
 }
 
