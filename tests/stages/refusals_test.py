@@ -43,6 +43,7 @@ ROWS = [
     ("recording", {"collect.policies": "runs/x"}, "scripted players, not policies"),
     ("recording", {"env.world": "own_worlds:Pictures", "collect.transcripts": 0}, "a dataset cannot keep 'place'"),
     ("collect", {"collect.num_workers": 900}, "(--config.collect.num_workers)"),
+    ("collect", {"collect.segment_length": 6000}, "no episode has 6000 steps"),
     ("collect", {"env.task": "nosuch:Game"}, "cannot use the game 'nosuch:Game' (--config.env.task)"),
     ("policy", {"policy.batch_size": 100}, "batch_size 100 must be a multiple of 32"),
     ("policy", {"policy.num_minibatches": 3}, "24 = 8 steps of a rollout x 1 devices x 3 minibatches"),

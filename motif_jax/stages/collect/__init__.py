@@ -222,6 +222,8 @@ def check(config: CollectConfig) -> None:
         check_transcripts(section, world)
     else:
         recorded_keys(section, world)
+        if (length := section.segment_length) > config.env["max_episode_steps"]:  # 2,000,000 steps would show it, too
+            raise UserError(f"no episode has {length} steps (--config.collect.segment_length, .env.max_episode_steps)")
     if section.policies:
         parse_mixture(section.policies, POLICIES_FLAG)
     else:
@@ -577,15 +579,14 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
         file = folder / name
         if not file.is_file() or leads_out(file, folder):
             continue
-        with legible(f"{str(file)!r} as this program's annotation", FLAG, KeyError, TypeError):
+        with legible(f"{str(file)!r} as this program's annotation", FLAG, KeyError):
             data = read_bytes(file, limit)
             if name == NEUTRAL:
                 answers = parse_foreign_json(data)
-                numbers, chances = list(answers["captions"]), list(answers["prob"])
-                fits = len(numbers) == len(chances) and all(
-                    type(number) is int and 0 <= number < num_captions and Number(0, 1).allows(chance)
-                    for number, chance in zip(numbers, chances, strict=True)
-                )
+                numbers, chances = answers["captions"], answers["prob"]
+                fits = type(numbers) is type(chances) is list and len(numbers) == len(chances)
+                fits = fits and all(type(number) is int and 0 <= number < num_captions for number in numbers)
+                fits = fits and all(map(Number(0, 1).allows, chances))
             else:
                 prob = read_array(file)  # of pairs that were not asked about: NaN
                 fits = prob.dtype == "float32" and prob.shape == (num_pairs,) and not ((prob < 0) | (prob > 1)).any()
