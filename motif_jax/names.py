@@ -14,7 +14,7 @@ from motif_jax.structs import UserError
 WORLDS = {  # envs/world.py
     "nethack": "motif_jax.envs.nethack.world:NetHackWorld",
     "toy": "motif_jax.envs.toy:ToyWorld",
-    "treasure": "motif_jax.envs.treasure.world:TreasureWorld",
+    "treasure": "motif_jax.envs.treasure:TreasureWorld",
     "babyai": "motif_jax.envs.babyai.world:BabyAIWorld",
     "wordle": "motif_jax.envs.wordle.world:WordleWorld",
     "guessing": "motif_jax.contrib.guessing:GuessingWorld",

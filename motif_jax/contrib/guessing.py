@@ -24,7 +24,7 @@ import numpy as np
 from motif_jax.config.table import Number, Text
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
+from motif_jax.envs.text_world import Makers, TextWorld
 from motif_jax.screens import printable
 from motif_jax.structs import EndStatus, Turn, UserError, legible
 from motif_jax.system.foreign import read_bytes
@@ -89,15 +89,11 @@ class SceneFiles:
         return len(self._captions)
 
     def scene(self, number: int) -> Scene:
-        """A scene, whose features are divided by their norm; raises UserError if they are not finite."""
         caption = self._captions[number]
         if self._features is None:
             return Scene(caption, None, {})
         row = np.asarray(self._features[number], np.float32)
-        length = float(np.linalg.norm(row))
-        if not np.isfinite(length):
-            raise UserError(f"row {number} of the features has numbers that are not finite ({OPTIONS_FLAG})")
-        return Scene(caption, row / (length or 1.0), {})
+        return Scene(caption, row / (float(np.linalg.norm(row)) or 1.0), {})
 
 
 # ---- answerers: the closeness of the questioner is the share of other pictures that are further from the guess
@@ -183,10 +179,9 @@ def _percentile(value: Any) -> float:
 def _answer(reply: Any, closeness: float) -> tuple[str, float]:
     """The answer and a valid change of the closeness; raises ValueError or TypeError."""
     text, change = reply
-    if not isinstance(text, str):
-        raise TypeError("the answer is not a string")
-    if not Number(-1, 1).allows(change) or not -ROUNDING <= closeness + change <= 1 + ROUNDING:
-        raise ValueError("not a change of this percentile")
+    fits = Number(-1, 1).allows(change) and -ROUNDING <= closeness + change <= 1 + ROUNDING
+    if not fits or not isinstance(text, str):
+        raise ValueError("not an answer and a change of this percentile")
     return " ".join(printable(text[:LONGEST]).split()), float(change)
 
 
@@ -295,12 +290,6 @@ class Asker:
         return self._left.pop()
 
 
-MAKERS: Makers = {
-    "asker": without_arguments("asker", lambda: Asker(OPEN)),
-    "checker": without_arguments("checker", lambda: Asker(CLOSED)),
-}
-
-
 class GuessingWorld(TextWorld):
     """See the module docstring."""
 
@@ -308,7 +297,9 @@ class GuessingWorld(TextWorld):
     about = "a dialogue in which questions are asked about a picture that only its caption describes"
     figures = {"closeness": float, "yes_or_no": int}  # noqa: RUF012  (final percentile; answers that the rule counts)
     written, heard = 256, 1024
-    makers = MAKERS
+    makers: Makers = {  # noqa: RUF012
+        "asker": lambda arguments: Asker(OPEN, *arguments), "checker": lambda arguments: Asker(CLOSED, *arguments),
+    }  # fmt: skip
 
     def __init__(
         self, max_episode_steps: int = 5000, server: str = "", scenes: str = "", features: str = "",
@@ -316,15 +307,9 @@ class GuessingWorld(TextWorld):
         enough: float = 0.5, gain_scale: float = 0.0,
     ):  # fmt: skip
         super().__init__(max_episode_steps)
-        Text(longest=4000).check_all(OPTIONS_FLAG, server=server, scenes=scenes, features=features)
-        Number(0.001, 1e6).check_all(OPTIONS_FLAG, timeout_s=timeout_s, patience_s=patience_s)
-        Number(-1e6, 1e6).check_all(OPTIONS_FLAG, yes_no_reward=yes_no_reward, gain_scale=gain_scale)
-        Number(0, 1).check_all(OPTIONS_FLAG, enough=enough)
-        Text(tuple(RULES)).check_all(OPTIONS_FLAG, rule=rule)
-        if server and not scenes:
-            raise UserError(f"a server needs scenes, as it only answers questions about them ({OPTIONS_FLAG})")
-        if (scenes or features) and not server:
-            raise UserError(f"scenes and features need a server: set the option 'server' ({OPTIONS_FLAG})")
+        Text(tuple(RULES)).check("rule", OPTIONS_FLAG, rule)
+        if bool(server) != bool(scenes) or (features and not server):
+            raise UserError(f"the options 'server' and 'scenes' need each other, 'features' both ({OPTIONS_FLAG})")
         self._server, self._files, self._seconds = server, (scenes, features), (timeout_s, patience_s)
         self.rule, self.yes_no_reward = rule, float(yes_no_reward)
         self.enough, self.gain_scale = float(enough), float(gain_scale)

@@ -19,7 +19,6 @@ import functools
 import json
 import math
 import re
-import resource
 import threading
 import time
 from collections.abc import Sequence
@@ -48,7 +47,6 @@ class LoopbackServer(ThreadingHTTPServer):
     request_queue_size = 256
 
     def __init__(self, port: int, handler: type[ChatHandler]):
-        """Listens on `port`; 0: a free port."""
         super().__init__(("127.0.0.1", port), handler)
 
     @property
@@ -69,19 +67,15 @@ class ChatHandler(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Does not log requests."""
 
-    def read_body(self) -> dict[str, Any]:
-        """Reads the request, a JSON object; raises ValueError for anything else."""
+    def read_body(self) -> Any:
+        """Reads the request; raises ValueError if it is not JSON."""
         length = self.headers.get("Content-Length", "")
         if not (length.isascii() and length.isdecimal() and len(length) < 9 and int(length) <= LONGEST_BODY):
             self.close_connection = True  # else the unread body would be parsed as the next request
             raise ValueError(f"a request must say its length, of up to {LONGEST_BODY:,} bytes")
-        body = json.loads(self.rfile.read(int(length)))
-        if not isinstance(body, dict):
-            raise ValueError("the request is not a JSON object")
-        return body
+        return json.loads(self.rfile.read(int(length)))
 
     def reply(self, status: int, body: Any) -> None:
-        """Sends a reply in JSON."""
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
@@ -179,9 +173,7 @@ class JudgeClient(ChatClient):
 
     def __init__(self, judge: Judge, server: ServerSection, prompt: QuestionTemplate, sampling: SamplingSection | None):
         self._judge = judge
-        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] % 2**63  # -1: unlimited
-        server = replace(server, url=judge.url, in_flight=min(server.in_flight, max(1, files // 4)))  # two files each
-        super().__init__(server, judge.model, prompt, sampling)
+        super().__init__(replace(server, url=judge.url), judge.model, prompt, sampling)
 
     def close(self) -> None:
         try:
@@ -200,10 +192,7 @@ class JudgeHandler(ChatHandler):
 
     def do_POST(self) -> None:
         try:
-            body = self.read_body()
-            if body.get("model") != self.server.model:
-                raise ValueError(f"there is only the model {self.server.model}")
-            self.reply(200, self.server.complete(body))
+            self.reply(200, self.server.complete(self.read_body()))
         except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError) as error:
             self.reply(400, {"error": f"{type(error).__name__}: {error}"})
 
@@ -226,11 +215,8 @@ class RuleServer(Server):
         Lexicon(self.texts, self.section.goal)
         words = OWN_WORDS[self.template.one]
         if len(self.template.verdicts) < len(words):
-            raise UserError(
-                "the judge can only write answers that are plain words, one for each of "
-                f"{', '.join(words)} (answers in --config.annotate.prompt_file): ask a model, or "
-                "take --config.annotate.backend=lexicon"
-            )
+            plain = f"the judge can only write answers that are plain words, one for each of {', '.join(words)}"
+            raise UserError(f"{plain} (answers in --config.annotate.prompt_file; --config.annotate.backend=lexicon)")
         read_json(self.section.server.extra, "server.extra")
 
     def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:

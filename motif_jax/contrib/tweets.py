@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.config.table import shown
-from motif_jax.envs.wordle.world import LENGTH, TRIES, Vocabulary, WordleWorld
+from motif_jax.envs.wordle.world import LENGTH, PATTERNS, TRIES, Vocabulary, WordleWorld
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world
 from motif_jax.structs import EndStatus, Episode, UserError
@@ -27,6 +26,7 @@ SQUARES = {
     **dict.fromkeys("\u2b1b\u2b1c", "b"),  # black; white
 }
 WON = "g" * LENGTH
+MOST_TRIES = 10_000  # draws for one game
 COLUMNS = 5  # the first has the number of the puzzle, the last the text
 
 
@@ -40,14 +40,11 @@ class Tweet(NamedTuple):
 def read_tweets(file: Path) -> Iterator[Tweet]:
     """Yields the games of a CSV file; skips tweets without a game of one to six rows."""
     for number, (where, row) in enumerate(csv_rows(file)):
-        if len(row) != COLUMNS:
-            raise UserError(f"{where} has {len(row)} values, not {COLUMNS} ({FLAG})")
-        if not re.fullmatch("[0-9]{1,9}", row[0].strip()):
-            if not number:
-                continue  # the header
-            raise UserError(f"{where} has {shown(row[0])} instead of the number of a puzzle ({FLAG})")
-        if rows := find_rows(row[-1]):
-            yield Tweet(int(row[0]), rows)
+        if len(row) == COLUMNS and re.fullmatch("[0-9]{1,9}", row[0].strip()):
+            if rows := find_rows(row[-1]):
+                yield Tweet(int(row[0]), rows)
+        elif number or len(row) != COLUMNS:  # else it is the header
+            raise UserError(f"{where} does not have {COLUMNS} values, first the number of a puzzle ({FLAG})")
 
 
 def find_rows(text: str) -> tuple[str, ...]:
@@ -65,23 +62,18 @@ def find_rows(text: str) -> tuple[str, ...]:
     return tuple(rows) if len(rows) <= TRIES and WON not in rows[:-1] else ()
 
 
-def code_of(row: str) -> int:
-    """Converts colours to a number in base 3: b is 0, y is 1, g is 2; the first letter counts most."""
-    return int(row.translate(str.maketrans("byg", "012")), 3)
-
-
 def retrofit(
     tweets: Sequence[Tweet], colours_if: Callable[[int], np.ndarray], num_words: int, rng: np.random.Generator,
-    count: int, max_tries: int = 10_000,
+    count: int,
 ) -> Iterator[tuple[Tweet, int, list[int]]]:  # fmt: skip
     """Draws games with words: a tweet, a hidden word, and a guess per row; draws again if no guess fits a row.
 
-    `colours_if` maps a hidden word to the colours of all guesses, as numbers of `code_of`. [guesses] After `max_tries`
-    failed draws in a row UserError is raised.
+    `colours_if` maps a hidden word to the colours of all guesses, as indices of PATTERNS. [guesses]
     """
-    codes = [np.array([code_of(row) for row in tweet.rows]) for tweet in tweets]
+    numbers = {text[1::3]: number for number, text in enumerate(PATTERNS)}
+    codes = [[numbers[row] for row in tweet.rows] for tweet in tweets]
     for _ in range(count):
-        for _ in range(max_tries):
+        for _ in range(MOST_TRIES):
             index = int(rng.integers(len(tweets)))
             tweet = tweets[index]
             word = int(rng.integers(num_words))
@@ -91,10 +83,8 @@ def retrofit(
                 yield tweet, word, [int(rng.choice(guesses)) for guesses in fitting]
                 break
         else:
-            raise UserError(
-                f"{max_tries:,} tweets in a row show colours that no words of the list give: choose a longer list of "
-                f"words (--config.env.options, {FLAG})"
-            )
+            problem = f"{MOST_TRIES:,} tweets in a row show colours that no words of the list give"
+            raise UserError(f"{problem}: choose a longer list (--config.env.options, {FLAG})")
 
 
 class Tweets:
@@ -105,11 +95,8 @@ class Tweets:
         """Returns the world that tweets are imported into; raises UserError if it is not Wordle."""
         world = check_world(env)
         if not isinstance(world, WordleWorld):
-            raise UserError(
-                f"tweets are imported into the world 'wordle', but the world is {world.name!r}: set "
-                "--config.env.world=wordle, and its words with --config.env.options "
-                "(--config.transcripts.import_format)"
-            )
+            problem = f"tweets are imported into the world 'wordle', but the world is {world.name!r}"
+            raise UserError(f"{problem} (--config.env.world, .options, --config.transcripts.import_format)")
         return world
 
     @staticmethod
@@ -117,8 +104,6 @@ class Tweets:
         """Plays one game for each tweet that shows one; `info` has the number of the puzzle."""
         world = Tweets.check(env)
         tweets = [tweet for file in files for tweet in read_tweets(file)]
-        if not tweets:
-            raise UserError(f"no tweet in {', '.join(repr(str(file)) for file in files)} shows a game ({FLAG})")
         words, rng = world.vocabulary, np.random.default_rng((seed, 2))
         games = retrofit(tweets, words.colours_if, len(words.words), rng, len(tweets))
         for number, (tweet, hidden, guesses) in enumerate(games):

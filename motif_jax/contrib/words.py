@@ -11,6 +11,7 @@ A checkpoint has the vectors of the words that training has met, so it can be ev
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Mapping
@@ -50,10 +51,8 @@ class WordsSource(Captioned):
 
     @staticmethod
     def check(section: OnlineValues, texts: Texts) -> None:
-        if not section.vectors:
-            raise UserError(f"the kind 'words' needs a file of word vectors ({FLAG})")
         if not Path(section.vectors).expanduser().is_file():
-            raise UserError(f"there is no file {section.vectors!r} ({FLAG})")
+            raise UserError(f"the kind 'words' needs a file of word vectors, not {section.vectors!r} ({FLAG})")
         for turn in parse_goals(section.goals):
             goal_text(texts, turn.goal)
 
@@ -149,21 +148,16 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
             word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
             if number == 1 and len(numbers) == 1 and word.isdecimal():
                 continue  # the counts of words and numbers
-            where = f"line {number:,} of {str(path)!r}"
-            size = size or len(numbers)
-            try:
+            size, vector = size or len(numbers), np.zeros(0, np.float32)
+            with contextlib.suppress(ValueError):
                 vector = np.array(numbers, np.float32)
-            except ValueError:
-                vector = np.zeros(0, np.float32)
-            if not len(vector) or len(vector) != size:
-                raise UserError(f"{where} is not a word with its numbers ({FLAG})")
-            if not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
-                raise UserError(f"{where} has a number that is not finite or too large ({FLAG})")
+            if not len(vector) == size > 0 or not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
+                raise ValueError(f"line {number:,} is not a word with its numbers")
             vectors.setdefault(word, vector)
             if len(vectors) >= MOST_WORDS:
                 break
-    if not vectors:
-        raise UserError(f"there are no word vectors in {str(path)!r} ({FLAG})")
+        if not vectors:
+            raise ValueError("it is empty")
     return vectors
 
 

@@ -42,10 +42,8 @@ class Conversation:
         self._env, self._world = dict(env), check_world(env)
         self._actions = {name.lower(): number for number, name in enumerate(self._world.action_names)}
         if not self._actions and not is_text(self._world.action):
-            raise UserError(
-                f"the actions of the world {self._world.name!r} are numbers, so they cannot be written: choose a world "
-                "whose actions have names, or are texts (--config.env.world)"
-            )
+            problem = f"the actions of the world {self._world.name!r} are numbers, so they cannot be written"
+            raise UserError(f"{problem}: choose a world whose actions have names, or are texts (--config.env.world)")
         with reported(self._env):
             self._game: Any = self._world.game()
         self._running, self._unknown = False, 0
@@ -64,7 +62,6 @@ class Conversation:
         return Heard(self._text(), 0.0, False)
 
     def say(self, text: str) -> Heard:
-        """Plays the agent's text."""
         if not self._running:
             raise UserError("no episode is running: begin one")
         if not isinstance(text, str) or len(text) > LONGEST or any("\ud800" <= letter <= "\udfff" for letter in text):

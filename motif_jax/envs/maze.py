@@ -126,15 +126,10 @@ class MazeGame(TextGame):
         return f"{position}walls {' '.join(walls) or 'none'}"
 
 
-class ShortestWay:
-    """Goes a shortest way to the goal."""
-
-    def begin(self, rng: random.Random) -> None:
-        """Nothing to begin."""
-
-    def choose(self, game: Any) -> str:
-        at, left = game.walk.at, distances()
-        return next(move for move, way in MOVES.items() if left.get(neighbour(at, way), left[at]) < left[at])
+def shortest_way(game: MazeGame, rng: random.Random) -> str:
+    """The scripted player `optimal`."""
+    at, left = game.walk.at, distances()
+    return next(move for move, way in MOVES.items() if left.get(neighbour(at, way), left[at]) < left[at])
 
 
 class MazeWorld(TextWorld):
@@ -144,7 +139,7 @@ class MazeWorld(TextWorld):
     about = "a maze, through which the agent walks by writing its moves"
     figures = {"distance": int, "others": int}  # noqa: RUF012  (moves from the start to the goal; other texts)
     written, heard = 16, 64
-    makers = {"optimal": without_arguments("optimal", ShortestWay)}  # noqa: RUF012
+    makers = {"optimal": without_arguments(shortest_way)}  # noqa: RUF012
 
     def __init__(self, max_episode_steps: int = 5000, position: bool = True):
         super().__init__(max_episode_steps)

@@ -45,7 +45,6 @@ class SequentialGame:
         return int(chance * self.num_actions)
 
     def measure(self) -> tuple[float, ...]:
-        """Returns the values of the world's figures."""
         return ()
 
     def info(self) -> EpisodeInfo:
@@ -146,7 +145,6 @@ class SequentialVector:
         self._start(index)
 
     def close(self) -> None:
-        """Closes all games, ignoring their errors."""
         for game in self.games:
             with contextlib.suppress(Exception, SystemExit):
                 game.close()

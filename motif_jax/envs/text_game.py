@@ -115,7 +115,6 @@ class TextGame(SequentialGame):
         self.turns = [Turn(opening)] if opening else []
 
     def say(self, text: str) -> float:
-        """Plays the agent's next text; returns its reward."""
         text = _fit(text, self._written)
         reply, reward, self.end, self.cause = self._check(self.answer(text))
         self.turns.append(Turn(text, reward))
@@ -130,7 +129,6 @@ class TextGame(SequentialGame):
         return sum(turn.is_action for turn in self.turns)
 
     def state(self) -> TextState:
-        """Returns a snapshot, for `set_state`."""
         return TextState(tuple(self.turns), self.end, self.hidden)
 
     def set_state(self, state: TextState) -> None:
@@ -150,7 +148,6 @@ class TextGame(SequentialGame):
         return EpisodeInfo(self.episode, self.steps, total, int(self.end), success, self.measure())
 
     def screen(self) -> Screen:
-        """Draws the caption, and the world's rows below it."""
         return draw_screen(self.message.decode("latin-1"), self.drawn())
 
     def _check(self, answer: Any) -> Answer:

@@ -39,14 +39,17 @@ class TextPlayer(Protocol):
 Makers = Mapping[str, Callable[[list[str]], TextPlayer]]  # makes a player from its arguments, by name
 
 
-class RandomWriter:
-    """Writes random texts of the world."""
+class Picker:
+    """Writes what a function of the game and the episode's generator returns."""
+
+    def __init__(self, pick: Callable[[Any, random.Random], str]):
+        self._pick = pick
 
     def begin(self, rng: random.Random) -> None:
-        self._random = rng.random
+        self._rng = rng
 
     def choose(self, game: Any) -> str:
-        return game.draw(self._random())
+        return self._pick(game, self._rng)
 
 
 class TurnMixture:
@@ -64,46 +67,9 @@ class TurnMixture:
         return self._rng.choices(self._players, self._weights)[0].choose(game)
 
 
-def parse_player(text: str, makers: Makers) -> TextPlayer:
-    """Makes the player that the text describes (see the module docstring); raises UserError for an invalid one."""
-    made = {"random": without_arguments("random", RandomWriter), **makers}
-    players, weights = [], []
-    for term in re.split(r"\+(?![^(]*\))", text):
-        match = TERM.fullmatch(term.strip())
-        if not match:
-            raise UserError(f"a player must have the form repeat*0.6+candidate*0.4, not {clean(repr(text))} ({FLAG})")
-        name, arguments, weight = match.groups()
-        if name not in made:
-            raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {suggest(name, made)}")
-        players.append(made[name]((arguments or "").split()))
-        try:
-            weights.append(float(weight or 1))
-        except ValueError:
-            weights.append(-1.0)
-        if not 0 < weights[-1] < float("inf"):
-            raise UserError(f"the weight of {name!r} must be a positive number, not {clean(repr(weight))} ({FLAG})")
-    return players[0] if len(players) == 1 else TurnMixture(players, weights)
-
-
-def without_arguments(name: str, make: Callable[[], TextPlayer]) -> Callable[[list[str]], TextPlayer]:
-    """Makes an entry of `Makers` that raises UserError if it is given arguments."""
-
-    def make_checked(arguments: list[str]) -> TextPlayer:
-        if arguments:
-            raise UserError(f"the player {name!r} takes no arguments, not {clean(' '.join(arguments))!r} ({FLAG})")
-        return make()
-
-    return make_checked
-
-
-def take_number(name: str, arguments: list[str], default: int, most: int) -> tuple[int, list[str]]:
-    """Returns the first argument as a number from 1 to `most` (`default` if it is not one), and the rest."""
-    if not arguments or not arguments[0].lstrip("-").isdigit():
-        return default, arguments
-    number = int(arguments[0][:12])
-    if not 1 <= number <= most:
-        raise UserError(f"the number of {name!r} must be from 1 to {most:,}, not {clean(arguments[0])} ({FLAG})")
-    return number, arguments[1:]
+def without_arguments(pick: Callable[[Any, random.Random], str]) -> Callable[[list[str]], TextPlayer]:
+    """An entry of `Makers` for a `Picker` that takes no arguments."""
+    return lambda arguments: Picker(pick, *arguments)
 
 
 class TextWorld(SequentialWorld, World):
@@ -143,8 +109,15 @@ class TextWorld(SequentialWorld, World):
         """Nothing to check: an own game is not played before it is asked for."""
 
     def scripted(self, text: str) -> TextPlayer:
-        """Makes a scripted player, see the module docstring."""
-        return parse_player(text, self.makers)
+        made: Makers = {"random": without_arguments(lambda game, rng: game.draw(rng.random())), **self.makers}
+        players, weights = [], []
+        for term in re.split(r"\+(?![^(]*\))", text):
+            name, arguments, weight = match.groups() if (match := TERM.fullmatch(term.strip())) else (term, "", "")
+            if name not in made:
+                raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {suggest(name, made)}")
+            players.append(made[name]((arguments or "").split()))
+            weights.append(float(weight or 1))
+        return players[0] if len(players) == 1 else TurnMixture(players, weights)
 
     def prepare(self, vector: SequentialVector) -> None:
         if type(self).expect is not TextWorld.expect:

@@ -6,13 +6,12 @@ Errors name the file and the line. Pickles are never read. `contrib/tweets.py` r
 from __future__ import annotations
 
 import csv
-import io
 import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from motif_jax.config.table import Number, shown
 from motif_jax.files import write_whole
@@ -22,10 +21,8 @@ from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 FLAG = "--config.transcripts.import_from"
 LARGEST_JSON = 2**30  # bytes of a file with one JSON value
-MOST_TURNS = 100_000
-FINITE = Number()
+WRONG = KeyError, TypeError, AttributeError, OverflowError, RecursionError  # of values that have another form
 REVEALED = 0.5  # a dialogue ends when the rank has risen by this share of the possible rise
-SCORED = ("text", "score", "parent_text")  # columns
 
 
 def read_lmrl(file: Path) -> Iterator[Episode]:
@@ -34,33 +31,37 @@ def read_lmrl(file: Path) -> Iterator[Episode]:
 
 
 def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Iterator[Episode]:
-    """Yields the episodes of each line of JSON; `parse` raises ValueError for a value without an episode."""
-    with opened(file) as lines:
-        for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), b""), 1):
-            where = f"line {number:,} of {str(file)!r}"
-            if len(line) >= LONGEST_LINE:
-                raise UserError(f"{where} is longer than {LONGEST_LINE:,} bytes ({FLAG})")
-            if not line.strip():
-                continue
-            with legible(f"{where} as an episode", FLAG):
-                episodes = parse(_parsed(line))
+    """Yields the episodes of each line of JSON; `parse` raises ValueError or one of WRONG if it has none."""
+    for where, line in _lines(file):
+        if line.strip():
+            with legible(f"{where} as an episode", FLAG, *WRONG):
+                episodes = parse(json.loads(line))
             yield from episodes
 
 
+def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
+    """Yields the lines of a file, each after "line N of FILE"."""
+    with legible(repr(str(file)), FLAG):
+        opened = open(file, "rb")  # noqa: SIM115  (what reads it is not in this block)
+    with opened:
+        for number, line in enumerate(iter(lambda: opened.readline(LONGEST_LINE), b""), 1):
+            where = f"line {number:,} of {str(file)!r}"
+            if len(line) >= LONGEST_LINE:
+                raise UserError(f"{where} is longer than {LONGEST_LINE:,} bytes ({FLAG})")
+            yield where, line
+
+
 def _lmrl_episode(row: Any) -> Episode:
-    sequence, rewards, done = _take(row, "sequence", list), _take(row, "reward", list), _take(row, "done", bool)
-    if not len(rewards) <= len(sequence) <= min(len(rewards) + 1, MOST_TURNS):
+    sequence, rewards = row["sequence"], row["reward"]
+    if not len(sequence) - 1 <= len(rewards) <= len(sequence):
         raise ValueError(f"it has {len(sequence):,} texts and {len(rewards):,} rewards")
     rewards = [0.0] * (len(sequence) - len(rewards)) + rewards
     turns = []
-    for pair, reward in zip(sequence, rewards, strict=True):
-        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str) or pair[1] not in (0, 1):
-            raise ValueError(f"a turn is {shown(pair)}, and not [text, is_action]")
-        check_number(reward, "a reward")
-        if reward and not pair[1]:
-            raise ValueError(f"it gives the reward {reward} to a text of the environment")
-        turns.append(Turn(pair[0], float(reward) if pair[1] else None))
-    return Episode(tuple(turns), done)
+    for (text, is_action), reward in zip(sequence, rewards, strict=True):
+        if is_action not in (0, 1) or (reward and not is_action):
+            raise ValueError(f"a turn is {shown([text, is_action])}, with the reward {shown(reward)}")
+        turns.append(Turn(text, float(reward) if is_action else None))
+    return Episode(tuple(turns), row["done"])
 
 
 def read_lmrl_wordle(file: Path) -> Iterator[Episode]:
@@ -95,31 +96,24 @@ def read_visdial(file: Path, ranks: Path | None = None) -> Iterator[Episode]:
     after the caption, then its change per answer. A dialogue ends early where it has risen by the share REVEALED.
     """
     dialogues = _read_json_list(file)
-    changes = _read_json_list(ranks) if ranks else None
-    if changes is not None and len(changes) != len(dialogues):
+    changes = _read_json_list(ranks) if ranks else [None] * len(dialogues)
+    if len(changes) != len(dialogues):
         raise UserError(f"{str(ranks)!r} has {len(changes):,} dialogues, and {str(file)!r} {len(dialogues):,} ({FLAG})")
-    for index, dialogue in enumerate(dialogues):
-        with legible(f"dialogue {index:,} of {str(file)!r}", FLAG):
-            episode = _visdial_episode(dialogue, None if changes is None else changes[index])
+    for index, (dialogue, rank) in enumerate(zip(dialogues, changes, strict=True)):
+        with legible(f"dialogue {index:,} of {str(file)!r}", FLAG, *WRONG):
+            episode = _visdial_episode(dialogue, rank)
         yield episode
 
 
 def _visdial_episode(dialogue: Any, rank: Any) -> Episode:
-    rounds = _take(dialogue, "dialog", list)
-    if rank is not None:
-        if not isinstance(rank, list) or len(rank) != len(rounds) + 1:
-            raise ValueError(f"it has {len(rounds)} rounds, and its ranks are {shown(rank)}")
-        for number in rank:
-            check_number(number, "a rank")
-    questions = []
-    for exchange in rounds[:MOST_TURNS]:
-        question, answer = (_take(exchange, name, str) for name in ("question", "answer"))
-        questions.append((question.removesuffix("?") + "?", answer))
+    questions = [(said["question"].removesuffix("?") + "?", said["answer"]) for said in dialogue["dialog"]]
     last = len(questions) - 1
     if rank is not None:
+        if len(rank) != len(questions) + 1 or not all(map(Number().allows, rank)):
+            raise ValueError(f"it has {len(questions)} rounds, and its ranks are {shown(rank)}")
         left, risen = 1.0 - rank[0], enumerate(itertools.accumulate(rank[1:]))
         last = next((index for index, rise in risen if left <= 0 or rise / left >= REVEALED), last)
-    turns = [Turn(_take(dialogue, "caption", str))]
+    turns = [Turn(dialogue["caption"])]
     for index, (question, answer) in enumerate(questions[: last + 1]):
         turns += [Turn(question, 0.0 if index == last else -1.0), Turn(answer)]
     return Episode(tuple(turns), terminal=True)
@@ -131,92 +125,43 @@ def read_reddit(files: Sequence[Path]) -> Iterator[Episode]:
     The reward is 1 for comments with a score above 0, otherwise -1. `files`: CSV files, read one after another.
     """
     for file in files:
-        columns: list[int] = []
-        for where, row in csv_rows(file):
-            if not columns:
-                if missing := [name for name in SCORED if name not in row]:
-                    raise UserError(f"{where} does not name the column {missing[0]!r} ({FLAG})")
-                columns, width = [row.index(name) for name in SCORED], len(row)
-                continue
-            if len(row) != width:
-                raise UserError(f"{where} has {len(row)} values, expected {width} ({FLAG})")
-            text, votes, parent = (row[column] for column in columns)
-            if not re.fullmatch(r"-?[0-9]{1,15}", votes):
-                raise UserError(f"{where} has the score {shown(votes)} ({FLAG})")
-            turns = Turn(parent), Turn(text, 1.0 if int(votes) > 0 else -1.0)
-            yield Episode(turns, terminal=True, info={"score": float(votes)})
+        rows = csv_rows(file)
+        _, columns = next(rows, ("", []))
+        for where, row in rows:
+            with legible(f"{where} as a comment", FLAG, *WRONG):
+                values = dict(zip(columns, row, strict=True))
+                parent, text, score = values["parent_text"], values["text"], float(int(values["score"]))
+            turns = Turn(parent), Turn(text, 1.0 if score > 0 else -1.0)
+            yield Episode(turns, terminal=True, info={"score": score})
 
 
 def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[str, Any]) -> Transcripts:
     """Writes imported episodes as a store, and opens it."""
-    writer, acts = TranscriptWriter(), False
+    writer = TranscriptWriter()
     for number, episode in enumerate(episodes):
-        acts = acts or any(turn.is_action for turn in episode.turns)
-        with legible(f"episode {number:,}", FLAG):
+        with legible(f"episode {number:,}", FLAG, *WRONG):
             writer.add(episode)
-    if len(writer) and not acts:
+    if len(writer) and not writer.turns().is_action.any():
         raise UserError(f"the episodes have no turn of an agent, so nothing can be learnt from them ({FLAG})")
     return writer.write(path, provenance, FLAG)
 
 
-def opened(file: Path) -> BinaryIO:
-    """An open file; raises UserError if it cannot be read."""
-    with legible(repr(str(file)), FLAG):
-        return open(file, "rb")
-
-
 def csv_rows(file: Path) -> Iterator[tuple[str, list[str]]]:
     """Yields the rows of a CSV file, each after "line N of FILE"; raises UserError for malformed CSV."""
-    with opened(file) as binary, io.TextIOWrapper(binary, "utf-8", newline="") as lines:
-        rows = csv.reader(_bounded(lines))
-        try:
-            for row in rows:
-                yield f"line {rows.line_num:,} of {str(file)!r}", row
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise UserError(f"line {rows.line_num + 1:,} of {str(file)!r} is not CSV: {error} ({FLAG})") from error
-
-
-def _bounded(lines: io.TextIOWrapper) -> Iterator[str]:
-    for line in iter(lambda: lines.readline(LONGEST_LINE), ""):
-        if len(line) >= LONGEST_LINE:
-            raise csv.Error(f"it has more than {LONGEST_LINE:,} characters")
-        yield line
-
-
-def _parsed(text: str | bytes) -> Any:
-    """The value of a JSON text; raises ValueError, with one line, for anything else."""
+    rows = csv.reader(line.decode() for _, line in _lines(file))
     try:
-        return json.loads(text, parse_constant=_no_number)
-    except UnicodeDecodeError as error:
-        raise ValueError("it is not UTF-8") from error
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def _no_number(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
+        for row in rows:
+            yield f"line {rows.line_num:,} of {str(file)!r}", row
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise UserError(f"line {rows.line_num + 1:,} of {str(file)!r} is not CSV: {error} ({FLAG})") from error
 
 
 def _read_json_list(file: Path) -> list[Any]:
-    with legible(repr(str(file)), FLAG):
-        values = _parsed(read_bytes(file, LARGEST_JSON))
+    with legible(repr(str(file)), FLAG, RecursionError):
+        values = json.loads(read_bytes(file, LARGEST_JSON))
         if not isinstance(values, list):
             raise ValueError("it is not a JSON list")
         return values
-
-
-def _take(row: Any, name: str, kind: type, default: Any = None) -> Any:
-    """A value of a JSON object; raises ValueError if it is not of this kind."""
-    value = row.get(name, default) if isinstance(row, dict) else row
-    if not isinstance(row, dict) or not isinstance(value, kind):
-        raise ValueError(f"its {name} is {shown(value)}, expected {kind.__name__}")
-    return value
-
-
-def check_number(value: Any, what: str) -> None:
-    """Raises ValueError if a value is not a finite number of float32."""
-    if not FINITE.allows(value):
-        raise ValueError(f"{what} is {shown(value)}, not a finite number")
 
 
 # The formats of TRL's trainers (docs/transcripts.md), one JSON object per line. The agent is the assistant.
@@ -236,8 +181,6 @@ def read_trl(file: Path) -> Iterator[Episode]:
 
 
 def _episodes(row: Any) -> tuple[Episode, ...]:
-    if not isinstance(row, dict):
-        raise ValueError("it is not a JSON object")
     if "messages" in row:
         return (_episode(_messages(row["messages"], WORLD), row),)
     prompt = _messages(row["prompt"], WORLD) if "prompt" in row else []
@@ -260,12 +203,9 @@ def _messages(value: Any, role: str) -> list[Message]:
     """The messages of a list, or of a text that `role` says."""
     if isinstance(value, str):
         return [{"role": role, "content": value}]
-    if not isinstance(value, list) or len(value) > MOST_TURNS:
-        raise ValueError(f"{shown(value)} is neither a text nor a list of at most {MOST_TURNS:,} messages")
     for message in value:
-        if _take(message, "role", str) not in ROLES:
-            raise ValueError(f"the role of a message must be one of {', '.join(ROLES)}: {shown(message)}")
-        _take(message, "content", str)
+        if message["role"] not in ROLES or not isinstance(message["content"], str):
+            raise ValueError(f"a message must be a text with one of the roles {', '.join(ROLES)}: {shown(message)}")
     return value
 
 
@@ -273,20 +213,16 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     """The episode of a conversation; `row` may have the columns that TRL ignores."""
     messages = [message for message in messages if message["content"] or message["role"] == AGENT]
     count = sum(message["role"] == AGENT for message in messages)
-    if not count:
-        raise ValueError("the assistant says nothing")
-    done, rewards, last = _take(row, "done", bool, True), row.get("rewards"), row.get("reward")
+    rewards, last = row.get("rewards"), row.get("reward")
     if rewards is None and last is None and "label" in row:
-        last = 1.0 if _take(row, "label", bool) else -1.0
+        last = {True: 1.0, False: -1.0}[row["label"]]
     if rewards is None:
         rewards = [0.0] * (count - 1) + [0.0 if last is None else last]
-    if not isinstance(rewards, list) or len(rewards) != count:
+    if not len(rewards) == count > 0:
         raise ValueError(f"its rewards are {shown(rewards)}, for {count:,} turns of the assistant")
-    for reward in rewards:
-        check_number(reward, "a reward")
-    left = iter(rewards)
-    turns = (Turn(message["content"], float(next(left)) if message["role"] == AGENT else None) for message in messages)
-    return Episode(tuple(turns), terminal=done)
+    left = map(float, rewards)
+    turns = (Turn(message["content"], next(left) if message["role"] == AGENT else None) for message in messages)
+    return Episode(tuple(turns), terminal=row.get("done", True))
 
 
 def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) -> int:
@@ -317,22 +253,20 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
 
 
 def _written_messages(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
-    for episode in _all(transcripts):
+    for episode in transcripts.episodes():
         if rewards := [turn.reward for turn in episode.turns if turn.is_action]:
             yield {"messages": _conversation(episode.turns), "rewards": rewards, "done": episode.terminal}
 
 
 def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str, Any]]:
     """A line per turn of the agent; it repeats the conversation, so an episode's lines grow with its length squared."""
-    for number, episode in enumerate(_all(transcripts)):
+    for number, episode in enumerate(transcripts.episodes()):
         messages, rewards = _conversation(episode.turns), [turn.reward for turn in episode.turns if turn.is_action]
         ends = [end for end, message in enumerate(messages, 1) if message["role"] == AGENT]
         sizes = [*itertools.accumulate(len(json.dumps(message)) for message in messages)]
         if (mib := sum(sizes[end - 1] for end in ends) // 2**20) > most_mib:
-            raise UserError(
-                f"episode {number:,} has {len(ends):,} turns of the agent, whose lines would have {mib:,} MiB, and at "
-                f"most {most_mib:,} are allowed (--config.export.turns_mib, or --config.export.transcripts=messages)"
-            )
+            problem = f"the lines of episode {number:,}, with {len(ends):,} turns of the agent, have {mib:,} MiB"
+            raise UserError(f"{problem} (--config.export.turns_mib, or --config.export.transcripts=messages)")
         for end, reward in zip(ends, rewards, strict=True):
             *prompt, completion = messages[:end]
             done = episode.terminal and end == ends[-1]
@@ -343,7 +277,7 @@ def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
     """Pairs of episodes that begin alike, best with worst; the agent's first different turns are compared."""
     returns = transcripts.returns()
     groups: dict[tuple[str, ...], list[int]] = {}  # episodes by the texts before the agent's first turn
-    for index, episode in enumerate(_all(transcripts)):
+    for index, episode in enumerate(transcripts.episodes()):
         before = itertools.takewhile(lambda turn: not turn.is_action, episode.turns)
         groups.setdefault(tuple(turn.text for turn in before), []).append(index)
     for group in groups.values():
@@ -361,10 +295,6 @@ def _preference(better: Sequence[Turn], worse: Sequence[Turn]) -> Iterator[dict[
                 *prompt, chosen = _conversation(better[: number + 1])
                 yield {"prompt": prompt, "chosen": [chosen], "rejected": [{"role": AGENT, "content": bad.text}]}
             return
-
-
-def _all(transcripts: Transcripts) -> Iterator[Episode]:
-    return (transcripts.episode(index) for index in range(len(transcripts)))
 
 
 def _conversation(turns: Sequence[Turn]) -> list[Message]:

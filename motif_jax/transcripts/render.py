@@ -99,9 +99,7 @@ class Renderer:
         pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
         if len(flat) and not 0 <= flat.min() <= flat.max() < tokeniser.size:
-            raise UserError(
-                f"texts have the token {int(flat.max())}, but the tokeniser has {tokeniser.size:,} tokens ({FLAG})"
-            )
+            raise UserError(f"texts have tokens up to {flat.max()}, the tokeniser has {tokeniser.size:,} ({FLAG})")
         self._tokens = flat.astype(np.int32)  # of texts, then of marks
         self._sizes = np.array([len(tokens) for tokens in pieces], np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
@@ -117,15 +115,11 @@ class Renderer:
         actions = np.concatenate([[0], np.cumsum(turns.is_action)])
         self.num_actions: np.ndarray = actions[turns.ends] - actions[turns.starts]  # of each episode. [E] int64
         self.lengths: np.ndarray = inner + first + last  # tokens per episode. [E] int64
-        problem = ""
-        if not self.lengths.all():
-            problem = "some episode has no token"
-        elif not sizes[turns.is_action].all():
-            problem = "a turn of the agent is empty, and there is no mark for its end"
-        elif turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins():
-            problem = "the agent speaks first in some episode, and there is no mark to begin with"
-        if problem:
-            raise UserError(f"with this template {problem} ({FLAG})")
+        begins = turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins()
+        if begins or not self.lengths.all() or not sizes[turns.is_action].all():
+            raise UserError(
+                f"with this template an episode or a text of the agent has no token, or no token before it ({FLAG})"
+            )
 
     def rows(self, episodes: np.ndarray, width: int) -> Rows:
         """The tokens of episodes, one row each; longer ones are cut at their end. [R] -> [R, width]
@@ -371,10 +365,9 @@ class LiveRenderer:
         self._encode = tokeniser.encode
         self._marks = encode_marks(tokeniser, template)
         if len(self._marks[ACTION_END]) != 1:
-            raise UserError(
-                f"the agent's text must end with one token, not {len(self._marks[ACTION_END])}: choose the template "
-                f"words where tokens are words, marks where they are letters, else lines ({FLAG})"
-            )
+            hint = "choose the template words where tokens are words, marks where they are letters, else lines"
+            count = len(self._marks[ACTION_END])
+            raise UserError(f"the agent's text must end with one token, not {count}: {hint} ({FLAG})")
         (self.stop,) = self._marks[ACTION_END]
 
     def begin(self, heard: str) -> list[int]:

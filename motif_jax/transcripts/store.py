@@ -72,11 +72,10 @@ class Transcripts:
             self.record = parse_foreign_json(read_bytes(path / RECORD, LIMIT))
             sums, infos = dict(self.record["sha256"]), [*self.record["info"]]
             self.record["provenance"] = dict(self.record["provenance"])
-            if self.record.get("version") != VERSION:
-                raise ValueError("it is of a later version of this program")
             kinds = ARRAYS | {f"info/{name}": "float64" for name in infos}
-            if sums.keys() != kinds.keys() or not all(re.fullmatch(INFO_NAME, name) for name in infos):
-                raise ValueError("it does not have the checksums of exactly its arrays")
+            fits = sums.keys() == kinds.keys() and all(re.fullmatch(INFO_NAME, name) for name in infos)
+            if self.record["version"] != VERSION or not fits:
+                raise ValueError(f"it does not have version {VERSION}, and the checksums of exactly its arrays")
         arrays = {name: self._open(name, kind, sums[name]) for name, kind in kinds.items()}
         self._bytes, self._text_ends = arrays["texts/bytes"], arrays["texts/ends"]
         self.text, self.is_action, self.reward = (arrays[f"turns/{name}"] for name in ("text", "is_action", "reward"))
@@ -102,7 +101,6 @@ class Transcripts:
             start = end
 
     def turns(self) -> Turns:
-        """All turns, with their texts in memory."""
         return Turns([*self.texts()], self.text, self.is_action, self.reward, self.starts, self.ends, self.terminal)
 
     def returns(self) -> np.ndarray:
@@ -121,16 +119,17 @@ class Transcripts:
         info = {name: float(values[index]) for name, values in self.info.items()}
         return Episode(tuple(turns), bool(self.terminal[index]), info)
 
+    def episodes(self) -> Iterator[Episode]:
+        return map(self.episode, range(len(self)))
+
     def _open(self, name: str, kind: str, wanted: object) -> np.ndarray:
         file = self.path / f"{name}.npy"
         with legible(repr(str(file)), self._flag):
             if leads_out(file, self.path):
                 raise ValueError("it is a link that leads out of the transcripts")
             array = read_array(file, mapped=True)
-            if array.ndim != 1 or array.dtype != np.dtype(kind):
-                raise ValueError(f"it holds {array.shape} {array.dtype}, expected a row of {kind}")
-            if wanted != _sum(array):
-                raise ValueError("it has changed since it was written: its checksum differs")
+            if array.ndim != 1 or array.dtype != np.dtype(kind) or wanted != _sum(array):
+                raise ValueError("it has changed since it was written: its form or its checksum differs")
         return array
 
     def _check(self) -> None:
@@ -169,6 +168,8 @@ class TranscriptWriter:
             self._info = {name: array("d") for name in episode.info}
         if episode.info.keys() != self._info.keys():
             raise ValueError(f"it has the metrics {[*episode.info]!s:.80}, and others have {[*self._info]!s:.80}")
+        if episode.terminal not in (True, False):
+            raise ValueError(f"whether it ended by itself is {episode.terminal!r:.80}")
         for turn in episode.turns:  # all of them, so that a refused episode leaves nothing behind
             turn.text.encode()  # UnicodeEncodeError is a ValueError
             if not abs(turn.reward or 0.0) <= LARGEST:
@@ -194,8 +195,6 @@ class TranscriptWriter:
 
         The directory must not exist. `provenance`: the source of the episodes, as JSON.
         """
-        if os.path.lexists(path):
-            raise UserError(f"{str(path)!r} exists already: move it away (--workdir)")
         if not self._ends:
             raise UserError(f"there is no episode to write to {str(path)!r} ({flag})")
         turns = self.turns()

@@ -9,7 +9,7 @@ import pytest
 
 from motif_jax.actors.recorder import play_episodes
 from motif_jax.envs.maze import FREE, GOAL, MOST, distances
-from motif_jax.envs.treasure.world import ACTIONS, DOWN, STEPS, TreasureGame
+from motif_jax.envs.treasure import ACTIONS, DOWN, STEPS, TreasureGame
 from motif_jax.envs.world import SeedStream, game_seed, step_specs
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus

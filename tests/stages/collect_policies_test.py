@@ -29,7 +29,7 @@ def share_of_stairs(dataset) -> float:
 
 def test_moments_come_from_the_policies_that_were_named(tmp_path):
     mixture = f"{policies().good}:3,{policies().weak / 'policy'}@all"
-    dataset, record = run(tmp_path / "mixture", policies=mixture, num_workers=1, num_pairs=1000)
+    dataset, record = run(tmp_path / "mixture", policies=mixture, num_workers=1)
     assert record["collector"] == "policies"
     assert record["policies"] == [
         {"path": str(policies().good / "policy/checkpoints"), "step": 7680, "share": 0.75},
@@ -39,12 +39,8 @@ def test_moments_come_from_the_policies_that_were_named(tmp_path):
     # 4 groups are the fewest that 8 games make for 3 policies; each has one, and the one to spare goes to the first.
     assert json.loads((tmp_path / "mixture/dataset/run.json").read_text())["groups_of_policies"] == [2, 1, 1]
     # Perfect play finds the stairs every 2.5 steps. The trained policy nearly does, and plays half of all steps.
-    random, _ = run(tmp_path / "random", num_pairs=1000)
-    alone, _ = run(tmp_path / "alone", policies=str(policies().good))
-    shares = [share_of_stairs(each) for each in (random, dataset, alone)]
-    assert shares[0] < 0.03
-    assert shares[1] > 0.05
-    assert shares[2] > 0.1
+    random, _ = run(tmp_path / "random")
+    assert share_of_stairs(random) < 0.03 < 0.05 < share_of_stairs(dataset)
 
 
 def test_a_killed_run_resumes_with_the_same_checkpoints(tmp_path, monkeypatch):

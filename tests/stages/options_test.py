@@ -3,7 +3,7 @@ import pytest
 from conftest import assert_same_bits, get_config, last_checkpoint, run_stage
 
 from motif_jax import load_policy
-from motif_jax.envs.treasure.world import ACTIONS, TreasureGame
+from motif_jax.envs.treasure import ACTIONS, TreasureGame
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json, read_lines
 from motif_jax.pages.figures import label

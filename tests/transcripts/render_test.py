@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from conftest import refusal
-from talks import Greedy, Letters, random_store, wordle_game, write
+from talks import Greedy, Letters, random_episode, random_store, wordle_game, write
 
 from motif_jax.structs import Episode, Turn
+from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts import render
-from motif_jax.transcripts.render import TEMPLATES, Renderer, Template
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer, Template
 from motif_jax.transcripts.store import turns_of
 
 pytestmark = pytest.mark.quick
@@ -109,18 +110,9 @@ def test_prompts_and_names_are_read_apart_by_a_policy_and_may_be_when_they_are_c
     assert made.tokens(0) == [*Greedy().encode("xa"), *Greedy().encode("bx")]
 
 
-def test_whole_texts_show_joins_that_no_pair_shows():
-    class Three(Letters):  # "abc" is one token, and neither "ab" nor "bc" is
-        def encode(self, text, marks=False):
-            return super().encode(text.replace("abc", "z"))
-
-    turns = Turn("a"), Turn("b"), Turn("c")
-    assert "as a whole" in refused(Three(), TEMPLATES["none"], *turns)
-
-
 def test_a_template_must_leave_the_agent_something_to_choose():
-    assert "no mark to begin with" in refused(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
-    assert "no mark for its end" in refused(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
+    assert "no token before it" in refused(Letters(), Template("", "", "\n", "\n", ""), Turn("a", 1.0))
+    assert "no token before it" in refused(Letters(), TEMPLATES["none"], Turn("a"), Turn("", 1.0))
 
 
 # ---- batches
@@ -178,3 +170,46 @@ def test_packed_rows_hold_the_same_tokens_as_single_ones(renderer):
                 assert (batch.segments[row, place] == number).all()
                 start += size
             assert not batch.segments[row, start:].any()
+
+
+# ---- conversations as they go on have the tokens that they have once they are recorded
+
+
+def live_tokens(live, turns):
+    first = next((at for at, turn in enumerate(turns) if turn.is_action or turn.text), 0)
+    heard_first = first < len(turns) and not turns[first].is_action
+    tokens = live.begin(turns[first].text if heard_first else "")
+    for turn in turns[first + heard_first :]:
+        tokens += live.said(turn.text) if turn.is_action else live.heard(turn.text)
+    return tokens
+
+
+@pytest.mark.differs(
+    "ilql", there="a text is decoded and encoded again", here="texts have the same tokens as in transcripts"
+)
+@pytest.mark.parametrize("name", ["marks", "lines"])
+def test_tokens_are_those_of_the_recorded_conversation(name):
+    """Empty texts of the environment among them, at the beginning and later: then it says nothing, as worlds do."""
+    turns = [Turn(""), Turn("ab", 1.0), Turn(""), Turn("c", 0.0), Turn("d"), Turn("", 0.0)]
+    episodes = [random_episode(np.random.default_rng(seed)) for seed in range(40)]
+    episodes += [Episode(tuple(turns[first:]), True) for first in range(len(turns) + 1)]
+    live, renderer = LiveRenderer(Letters(), TEMPLATES[name]), Renderer(turns_of(episodes), Letters(), TEMPLATES[name])
+    for number, (turns, terminal, _) in enumerate(episodes):
+        recorded = renderer.tokens(number)
+        assert live_tokens(live, turns) == recorded[: len(recorded) - (terminal and name == "marks")]
+        assert recorded  # so that there is a token to decode from
+
+
+@pytest.mark.parametrize("name", ["marks", "lines"])
+def test_a_text_with_the_name_of_a_mark_ends_nothing(name):
+    texts = ["</a>", "a</eod>b", "<s><a></s>"]
+    turns = [turn for text in texts for turn in (Turn(text), Turn(f"x{text}", 1.0))]
+    whole = turns_of([Episode(tuple(turns), True)])
+    tokeniser = LetterTokeniser.from_texts([*whole.texts, "\n"])
+    live, renderer = LiveRenderer(tokeniser, TEMPLATES[name]), Renderer(whole, tokeniser, TEMPLATES[name])
+    recorded, rows = renderer.tokens(0), renderer.rows(np.array([0]), 200)
+    assert live_tokens(live, turns) == recorded[: len(recorded) - (name == "marks")]
+    assert recorded.count(live.stop) == (3 if name == "marks" else 6)
+    assert rows.closes.sum() == 3
+    assert tokeniser.decode(recorded) == "".join(turn.text + "\n" * (name == "lines") for turn in turns)
+    assert not {*renderer.emitted().tolist()} & live.marks()

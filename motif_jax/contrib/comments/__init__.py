@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 import json
-import random
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import Flag, Number, Text
+from motif_jax.config.table import Flag, Number
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
@@ -49,19 +48,10 @@ def count_listed(text: str, words: Set[str]) -> float:
     return float(min(MOST, sum(word in words for word in words_of(text))))
 
 
-def look_up(text: str, scores: Mapping[str, float], unknown: float | None) -> float:
-    """The score in a table, or that of all other texts; if this is None, they are an error."""
-    score = scores.get(text, unknown)
-    if score is None:
-        raise UserError(f"the table does not have a score of {text!r:.120}: set the option 'unknown' ({OPTIONS_FLAG})")
-    return score
-
-
 class RemoteScorer(Scorer):
     """Asks a server about each text once; with a cache, once across runs."""
 
     def __init__(self, client: HttpClient, cache_dir: str):
-        """Takes the connection and the folder of caches; "": scores are not stored."""
         self._client, self._lines = client, None
         self._known: dict[str, float] = {}
         if cache_dir:
@@ -95,21 +85,27 @@ class RemoteScorer(Scorer):
 
 
 def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s: float, cache_dir: str = "") -> Scorer:
-    """Makes the scorer of the option `scores`; raises UserError if it cannot be made. The others are options, too.
+    """Makes the scorer of the option `scores`; the others are options, too.
 
     By default scores of a server are not stored, because its address does not identify the model.
     """
-    kind, colon, rest = source.partition(":")
-    if kind == "lexicon" and bool(colon) == bool(rest):
+    kind, _, rest = source.partition(":")
+    if kind == "lexicon":
         lines = read_lines(rest or str(FOLDER / "insults.txt"))
         return Scorer(functools.partial(count_listed, words={word for line in lines for word in words_of(line)}))
-    if kind == "table" and rest:
-        return Scorer(functools.partial(look_up, scores=_read_table(rest), unknown=unknown))
-    if kind == "server" and rest:
+    if kind == "server":
         return RemoteScorer(HttpClient(rest, OPTIONS_FLAG, timeout_s, patience_s), cache_dir)
-    raise UserError(
-        f"scores come from lexicon, lexicon:FILE, table:FILE or server:ADDRESS, not {source!r} ({OPTIONS_FLAG})"
-    )
+    if kind != "table":
+        sources = "lexicon, lexicon:FILE, table:FILE or server:ADDRESS"
+        raise UserError(f"scores come from {sources}, not {source!r} ({OPTIONS_FLAG})")
+    scores = _read_table(rest)
+
+    def look_up(text: str) -> float:
+        if (score := scores.get(text, unknown)) is None:
+            raise UserError(f"the table has no score of {text!r:.120}: set the option 'unknown' ({OPTIONS_FLAG})")
+        return score
+
+    return Scorer(look_up)
 
 
 def words_of(text: str) -> list[str]:
@@ -129,23 +125,16 @@ def read_lines(path: str) -> list[str]:
 def _read_table(path: str) -> dict[str, float]:
     with legible(f"the table {path!r}", OPTIONS_FLAG):
         lines = read_bytes(Path(path), MOST_BYTES).split(b"\n")
-        if not any(map(bytes.strip, lines)):
-            raise ValueError("it is empty")
-    scores, number = {}, 0
-    try:
-        for number, line in enumerate(lines, 1):  # noqa: B007  (an error names it)
-            if line.strip():
+    scores = {}
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            with legible(f"line {number} of the table {path!r}", OPTIONS_FLAG, TypeError, KeyError, RecursionError):
                 entry = json.loads(line)
-                if not isinstance(entry["text"], str):
-                    raise ValueError("its text is not a string")
                 scores[entry["text"]] = _score(entry["score"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise UserError(f"cannot read line {number} of the table {path!r}: {error} ({OPTIONS_FLAG})") from error
     return scores
 
 
 def _score(value: Any) -> float:
-    """A finite number; raises ValueError for anything else."""
     if not SCORE.allows(value):
         raise ValueError("a score is not a finite number")
     return float(value)
@@ -158,28 +147,10 @@ def _scores(reply: Any, count: int) -> list[float]:
     return scores
 
 
-class Commenter:
-    """A scripted player."""
-
-    def __init__(self, comments: Sequence[str]):
-        self._comments = comments
-
-    def begin(self, rng: random.Random) -> None:
-        self._rng = rng
-
-    def choose(self, game: Any) -> str:
-        return self._rng.choice(self._comments)
-
-
+@functools.cache
 def comments(name: str) -> list[str]:
     """Our own comments, "kind" or "rude"."""
     return read_lines(str(FOLDER / f"{name}.txt"))
-
-
-MAKERS: Makers = {
-    "kind": without_arguments("kind", lambda: Commenter(comments("kind"))),
-    "rude": without_arguments("rude", lambda: Commenter(comments("rude"))),
-}
 
 
 class CommentGame(TextGame):
@@ -227,7 +198,10 @@ class CommentsWorld(TextWorld):
     about = "a forum on which comments are written"
     figures = {"score": float}  # noqa: RUF012
     written, heard = 2048, 2048
-    makers = MAKERS
+    makers: Makers = {  # noqa: RUF012
+        "kind": without_arguments(lambda game, rng: rng.choice(comments("kind"))),
+        "rude": without_arguments(lambda game, rng: rng.choice(comments("rude"))),
+    }
 
     def __init__(
         self, max_episode_steps: int = 5000, scores: str = "lexicon", unknown: float | None = None,
@@ -235,10 +209,6 @@ class CommentsWorld(TextWorld):
         timeout_s: float = 30.0, patience_s: float = 60.0, cache_dir: str = "",
     ):  # fmt: skip
         super().__init__(max_episode_steps)
-        unknown_or_none = 0.0 if unknown is None else unknown
-        Text(longest=4000).check_all(OPTIONS_FLAG, scores=scores, posts=posts, cache_dir=cache_dir)
-        Number(-1e6, 1e6).check_all(OPTIONS_FLAG, scale=scale, shift=shift, unknown=unknown_or_none)
-        Number(0.001, 1e6).check_all(OPTIONS_FLAG, timeout_s=timeout_s, patience_s=patience_s)
         Flag().check_all(OPTIONS_FLAG, noised=noised, include_parent=include_parent)
         self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, cache_dir)
         self._posts_file = (posts or str(FOLDER / "parents.txt")) if include_parent else ""

@@ -10,24 +10,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from motif_jax.contrib.drrn.sections import DRRN, FLAG, Q_LEARNING, REPLAY_FLAG
+from motif_jax.contrib.drrn.sections import DRRN, Q_LEARNING
 from motif_jax.envs.world import World
 from motif_jax.learner.settings import Algorithm
 from motif_jax.networks.kinds import PromptNetwork
 from motif_jax.structs import UserError
-from motif_jax.system.machine import available_mib
 from motif_jax.tokens import WordTokeniser
-
-TOKEN_BYTES = 2  # least size of a token in a replay buffer
 
 
 def check_together(section: Any) -> None:
     """Raises UserError if DRRN and Q-learning are not used together."""
     if (section.network, section.algorithm) != (DRRN, Q_LEARNING):
-        raise UserError(
-            f"the network {DRRN!r} and the algorithm {Q_LEARNING!r} are only used together, not "
-            f"{section.network!r} with {section.algorithm!r} (--config.policy.network, .algorithm)"
-        )
+        both = f"the network {DRRN!r} and the algorithm {Q_LEARNING!r} are only used together"
+        raise UserError(f"{both} (--config.policy.network, .algorithm)")
 
 
 class Drrn(PromptNetwork):
@@ -41,10 +36,8 @@ class Drrn(PromptNetwork):
 
         section = config.policy
         if not (words := getattr(world, "words", ())):
-            raise UserError(
-                f"the world {world.name!r} does not list the words of its prompts, which the network {DRRN!r} needs "
-                "(--config.policy.network, --config.env.world)"
-            )
+            problem = f"the network {DRRN!r} needs the words of prompts, which the world {world.name!r} does not list"
+            raise UserError(f"{problem} (--config.policy.network, --config.env.world)")
         names = list(world.action_names)
         own = {"tokeniser": WordTokeniser.from_texts([*words, *names]).text, "actions": names, **vars(section.drrn)}
         spec: dict[str, Any] = {"network": DRRN, "num_actions": len(names), "dtype": section.dtype, DRRN: own}
@@ -62,25 +55,9 @@ class QLearning(Algorithm):
     from_replay = True
 
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
-        """See `Algorithm`: the network, and the size of the buffer."""
         check_together(section)
         if section.bootstrap == "inferred":
-            raise UserError(
-                f"the algorithm {Q_LEARNING!r} does not infer values: choose explicit or never "
-                "(--config.policy.bootstrap)"
-            )
-        buffer, max_tokens = section.replay, section.drrn.max_tokens
-        if buffer.capacity < section.batch_size:
-            raise UserError(
-                f"a replay buffer of {buffer.capacity:,} steps has no room for a batch of {section.batch_size:,} "
-                f"({REPLAY_FLAG}.capacity, --config.policy.batch_size)"
-            )
-        needed, available = buffer.capacity * max_tokens * TOKEN_BYTES >> 20, available_mib()
-        if needed > available:
-            raise UserError(
-                f"a replay buffer of {buffer.capacity:,} steps with {max_tokens:,} tokens needs more than "
-                f"{needed:,} MiB, but {available:,} MiB are available ({REPLAY_FLAG}.capacity, {FLAG}.max_tokens)"
-            )
+            raise UserError("q_learning infers no values: choose explicit or never (--config.policy.bootstrap)")
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
         return True

@@ -31,7 +31,7 @@ import optax
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.contrib.drrn.sections import DRRN, FLAG, ReplaySettings
+from motif_jax.contrib.drrn.sections import DRRN, ReplaySettings
 from motif_jax.envs.world import World
 from motif_jax.learner.samples import Rollouts, Unroll
 from motif_jax.learner.settings import Learning, Settings
@@ -90,7 +90,7 @@ def drrn_policy_fields(spec: Mapping[str, Any], seed: int | None) -> dict[str, A
     actions = np.full((len(names), max(map(len, names))), PADDING, np.int32)
     for row, name in zip(actions, names, strict=True):
         row[: len(name)] = name
-    prompts = prompt_encoder(tokeniser, own["max_tokens"], f"{FLAG}.max_tokens", full=True)
+    prompts = prompt_encoder(tokeniser, own["max_tokens"], "--config.policy.drrn.max_tokens", full=True)
     smallest = np.int16 if tokeniser.size <= np.iinfo(np.int16).max else np.int32  # saves memory in the replay buffer
 
     def make() -> RelevanceNetwork:
@@ -294,10 +294,7 @@ def make_q_learner(config: Any, world: World, learning: Learning) -> tuple[Calla
     """A function that makes the learner's state from parameters, and the update, which is not compiled yet."""
     section, model, mesh = config.policy, learning.model, learning.mesh
     if mesh.size > 1:
-        raise UserError(
-            f"the algorithm {section.algorithm!r} learns on one device, and here are {mesh.size} "
-            "(--config.policy.num_devices=1)"
-        )
+        raise UserError(f"q_learning uses one device, and here are {mesh.size} (--config.policy.num_devices=1)")
     settings: ReplaySettings = section.replay
     games = section.batch_size // section.rollout_length
     rows = {name: np.zeros((1, 1, *world.specs[name].shape), world.specs[name].dtype) for name in model.reads}

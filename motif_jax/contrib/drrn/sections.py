@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from motif_jax.config.table import Whole, value
 
 DRRN, Q_LEARNING = "drrn", "q_learning"  # the network, and the algorithm
-FLAG, REPLAY_FLAG = "--config.policy.drrn", "--config.policy.replay"
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,6 @@ class LocalLevel(RoomGridLevel):
         super().__init__(room_size=8, num_rows=1, num_cols=2 if family == "open" else 1)
 
     def gen_mission(self) -> None:
-        """Fills the rooms and chooses the mission."""
         self.instrs = self._open() if self._family == "open" else self._instruct(self._furnish())
         text = self.instrs.surface(self)
         named = {f"{thing.color} {thing.type}" for thing in _descriptions(self.instrs)}
@@ -311,7 +310,6 @@ class BabyAIGame(SequentialGame):
         self._moments = collections.deque[tuple[str, Callable[[], list[str]]]](maxlen=settings.window)
 
     def keep_family(self, seed: int) -> None:
-        """Restricts further episodes to one family, drawn with this seed."""
         self._family = random.Random(seed).randrange(len(self._envs))
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
@@ -371,10 +369,8 @@ class BabyAIGame(SequentialGame):
         text = self._rewrite(prompt_text(self._language, self._names, self._goal, moments))
         length = self._settings.prompt_length
         if (size := len(text.encode())) > length:
-            raise UserError(
-                f"a prompt of {size:,} bytes does not fit into {length:,} (--config.env.babyai.prompt_bytes, or fewer "
-                f"observations: --config.env.babyai.window): {text[:100]!r}..."
-            )
+            flags = "--config.env.babyai.prompt_bytes, .window"
+            raise UserError(f"a prompt of {size:,} bytes does not fit into {length:,} ({flags}): {text[:100]!r}...")
         return to_row(text, length)
 
     def _ask_the_bot(self) -> int:
@@ -392,7 +388,6 @@ class BabyAIGame(SequentialGame):
 
 
 def _make(maker: Maker) -> RoomGridLevel:
-    """Makes an environment that computes its observations with `View`."""
     with quiet():
         env: Any = maker()
     env.gen_obs = View(env)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from motif_jax.config.table import Flag, Text, Whole, deciding, table_of
+from motif_jax.config.table import Flag, Text, Whole, deciding
 from motif_jax.envs.babyai.words import (
     LANGUAGES,
     PUBLISHED_FRENCH,
@@ -69,19 +69,13 @@ class BabyAISettings:
         return cls(**{field.name: values[field.name] for field in fields(cls) if field.name in values})
 
     def check(self) -> None:
-        """Raises UserError for invalid values, except the name of the level."""
-        for name, declared in table_of(BabyAISettings).items():
-            declared.kind.check(name, f"--config.env.{SECTION}.{name}", getattr(self, name))
-        parse_actions(self.actions)
+        """Raises UserError for a rewording that would have no effect."""
         if parse_rewording(self.rewording) and self.french:
-            raise UserError(
-                f"the rewording {self.rewording!r} is of English words, where prompts are French ({REWORDING_FLAG}, "
-                f"--config.env.{SECTION}.language)"
-            )
+            words = f"the rewording {self.rewording!r} is of English words, where prompts are French"
+            raise UserError(f"{words} ({REWORDING_FLAG}, --config.env.{SECTION}.language)")
 
     @property
     def french(self) -> bool:
-        """Whether sentences are French."""
         return self.language == "french" or (self.language == "auto" and short_name(self.level) in FRENCH_LEVELS)
 
     def goal(self, mission: str) -> str:
@@ -91,13 +85,11 @@ class BabyAISettings:
 
     @property
     def words(self) -> Wording:
-        """Templates and words of sentences."""
         french = PUBLISHED_FRENCH if self.reference_french else LANGUAGES["french"]
         return french if self.french else LANGUAGES["english"]
 
     @property
     def prompt_length(self) -> int:
-        """The maximum size of a prompt in bytes."""
         return self.prompt_bytes or 1024 + 1280 * self.window  # for one room: 16 objects take 900 bytes
 
     @property
@@ -106,5 +98,4 @@ class BabyAISettings:
 
     @property
     def rewrite(self) -> Callable[[str], str]:
-        """A function that rewords a whole prompt."""
         return make_rewrite(parse_rewording(self.rewording))

@@ -6,6 +6,7 @@ BabyAI-Text, and the right action. The pairs are generated, not recorded from ga
 
 from __future__ import annotations
 
+import operator
 import random
 import re
 import tomllib
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from motif_jax.envs.babyai.words import CANONICAL, COLOURS, ENGLISH, HELD_OUT, NOUNS, all_words, place, prompt_text
-from motif_jax.structs import Episode, Turn, UserError
+from motif_jax.structs import Episode, Turn, UserError, legible
 from motif_jax.system.foreign import LIMIT, read_bytes
 
 SHIPPED = Path(__file__).parent / "manuals"
@@ -22,8 +23,6 @@ FLAG = "--config.transcripts.import_from"
 MOST_STEPS = 6  # distance of objects and walls
 MOST_OTHERS = 7  # visible objects in addition to the lesson's
 KINDS = tuple(NOUNS)
-PLACEHOLDERS = ("thing", "second", "other", "the", "near", "far", "far2", "some", "some2", "side", "colour")
-FIELDS = {"about": str, "goal": list, "see": list, "do": list, "blocked": bool, "weight": int}
 
 
 class Lesson(NamedTuple):
@@ -55,42 +54,24 @@ def find_manual(name: str) -> Path:
 
 def read_manual(file: Path) -> list[Lesson]:
     """Reads the lessons of a manual; raises UserError if the file is not a manual."""
-    try:
-        return list(_lessons(tomllib.loads(read_bytes(file, LIMIT).decode())))
-    except (OSError, ValueError, RecursionError) as error:  # not read; not a manual; lists that are nested too deeply
-        reason = " ".join(str(error.strerror if isinstance(error, OSError) else error).split())[:200]
-        raise UserError(f"{str(file)!r} is not a manual: {reason} ({FLAG})") from error
+    with legible(f"{str(file)!r} as a manual", FLAG, TypeError, KeyError, RecursionError):
+        manual = tomllib.loads(read_bytes(file, LIMIT).decode())
+        goals, examples = dict(manual["goals"]), manual["examples"]
+        return [_read_lesson(goals, examples, **lesson) for lesson in manual["lesson"]]
 
 
-def _lessons(manual: Mapping[str, Any]) -> Iterator[Lesson]:
-    goals, lessons, examples = manual.get("goals"), manual.get("lesson"), manual.get("examples")
-    if not isinstance(goals, dict) or not isinstance(lessons, list) or type(examples) is not int or examples < 1:
-        raise ValueError("it must have goals, lessons, and a number of examples")
-    for number, lesson in enumerate(lessons, 1):
-        if not isinstance(lesson, dict):
-            raise ValueError(f"its lesson {number} is {lesson!r:.80}")
-        for name, value in lesson.items():
-            if name not in FIELDS or not isinstance(value, FIELDS[name]) or not _are_texts(value):
-                raise ValueError(f"its lesson {number} says {name} = {value!r:.80}")
-        if missing := [name for name in ("goal", "see", "do") if name not in lesson]:
-            raise ValueError(f"its lesson {number} does not say what to {missing[0]}")
-        lists = {name for name, goal in goals.items() if isinstance(goal, list) and _are_texts(goal)}
-        if unknown := [name for name in lesson["goal"] if name not in lists]:
-            raise ValueError(f"its lesson {number} has the goal {unknown[0]!r:.80}, which is not among its goals")
-        aims = [text for name in lesson["goal"] for text in goals[name]]
-        names = [name for text in (*aims, *lesson["see"], *lesson["do"]) for name in re.findall(r"{(\w*)}", text)]
-        if unknown := [name for name in names if name not in PLACEHOLDERS]:
-            placeholders = ", ".join(PLACEHOLDERS)
-            raise ValueError(f"its lesson {number} has {{{unknown[0]:.80}}}, which is not one of {placeholders}")
-        if not aims or not lesson["do"]:
-            raise ValueError(f"its lesson {number} has no goal, or no action")
-        count = examples * lesson.get("weight", 1)
-        yield Lesson(tuple(aims), tuple(lesson["see"]), tuple(lesson["do"]), lesson.get("blocked", False), count)
-
-
-def _are_texts(value: Any) -> bool:
-    """Whether a value that is a list has texts alone."""
-    return not isinstance(value, list) or all(isinstance(text, str) for text in value)
+def _read_lesson(
+    goals: Mapping[str, Any], examples: int, *, goal: Any, see: Any, do: Any, about: str = "", blocked: bool = False,
+    weight: int = 1,
+) -> Lesson:  # fmt: skip
+    """A lesson from its table; raises ValueError, KeyError or TypeError if it is not one."""
+    aims = [text for name in goal for text in goals[name]]
+    if not aims or not do or not all(isinstance(texts, list) for texts in (see, do, *map(goals.get, goal))):
+        raise ValueError("each lesson needs lists of goals, of what is seen, and of actions")
+    words = _draw_words(random.Random(0))
+    for text in (*aims, *see, *do):
+        _fill(text, words)  # KeyError: an unknown placeholder
+    return Lesson(tuple(aims), tuple(see), tuple(do), blocked, operator.index(examples * weight))
 
 
 def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
@@ -115,7 +96,6 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
 
 
 def _draw_words(rng: random.Random) -> dict[str, str]:
-    """Draws the values of the placeholders in one example."""
     things = [f"{colour} {kind}" for colour in COLOURS for kind in KINDS if f"{colour} {kind}" not in HELD_OUT]
     words = dict(zip(("thing", "second", "other"), rng.sample(things, 3), strict=True))
     far, far2 = (rng.randint(2, MOST_STEPS) for _ in range(2))

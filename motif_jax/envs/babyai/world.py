@@ -11,8 +11,6 @@ the same episode (0 if it fails, and in training, where it does not play).
 from __future__ import annotations
 
 import functools
-import importlib
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,7 +27,6 @@ from motif_jax.structs import ArraySpec, UserError
 CATEGORIES = 11  # MiniGrid's kinds of objects; there are fewer colours and states
 NOT_FOR_THE_BOT = ("KeyInBox", "PutNextS5N2Carrying", "PutNextS6N3Carrying", "PutNextS7N4Carrying")
 BOT_ACTIONS = 6  # the bot needs all of MiniGrid's first six
-VARIABLE = "BABYAI_DONE_ACTIONS"  # if set, minigrid waits for an action that players do not have
 
 
 class BabyAIWorld(SequentialWorld, World):
@@ -92,21 +89,12 @@ class BabyAIWorld(SequentialWorld, World):
                 game.keep_family(int(np.random.SeedSequence((vector.seed, vector.stream, index)).generate_state(1)[0]))
 
     def game(self, shown: bool = True) -> Any:
-        if os.environ.get(VARIABLE):
-            raise UserError(
-                f"the world 'babyai' cannot be played where the environment variable {VARIABLE} is set: unset it "
-                f"({WORLD_FLAG})"
-            )
         try:
-            with quiet():  # pygame, which it imports, prints a greeting
-                importlib.import_module("minigrid")
+            with quiet():  # pygame, which minigrid imports, prints a greeting
+                from motif_jax.envs.babyai.game import BabyAIGame  # takes a second
         except ImportError as error:
-            raise UserError(
-                f"the world 'babyai' needs minigrid, which the extra [babyai] installs: pip install "
-                f"'motif_jax[babyai]' ({error}; {WORLD_FLAG})"
-            ) from error
-        from motif_jax.envs.babyai.game import BabyAIGame  # imports minigrid, which takes a second
-
+            how = "the world 'babyai' needs minigrid: pip install 'motif_jax[babyai]'"
+            raise UserError(f"{how} ({error}; {WORLD_FLAG})") from error
         return BabyAIGame(self.settings)
 
     def plays(self, metadata: Mapping[str, Any]) -> str:

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.config.table import Flag, Text
+from motif_jax.config.table import Flag
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_world import FLAG, Makers, TextPlayer, TextWorld, take_number, without_arguments
+from motif_jax.envs.text_world import FLAG, Makers, Picker, TextWorld, without_arguments
 from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.screens import REVERSED, printable
-from motif_jax.structs import EndStatus, Turn, UserError
+from motif_jax.structs import EndStatus, Turn, UserError, legible
 from motif_jax.system.foreign import read_text
 
 # The words, the colours of a guess, and the words that fit them.
@@ -113,26 +113,16 @@ class Vocabulary:
 
 
 def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:
-    """Loads one of our word lists by name, or a file with a word per line; raises UserError for an invalid list.
+    """Loads one of our word lists by name, or a file with a word per line.
 
     As in the published lists, lines of other lengths are skipped, and duplicates count once.
     """
     path = FOLDER / f"{source}.txt" if source in LISTS else Path(source)
-    try:
-        lines = read_text(path).split("\n")
-    except (OSError, ValueError) as error:
-        what = f"is not one of {', '.join(LISTS)}, and cannot be read as a file: {error}"
-        raise UserError(f"the word list {source!r} {what} ({OPTIONS_FLAG})") from error
-    words = [word for line in lines if len(word := line.strip().lower()) == LENGTH]
-    if wrong := [word for word in words if not is_guess(word)]:
-        raise UserError(f"the word list {source!r} has {wrong[0]!r}, where letters a-z belong ({OPTIONS_FLAG})")
-    words = list(dict.fromkeys(words))
-    if not 2 <= len(words) <= MOST_WORDS:
-        raise UserError(
-            f"the word list {source!r} has {len(words):,} words of five letters, but a game needs 2 to "
-            f"{MOST_WORDS:,} ({OPTIONS_FLAG})"
-        )
-    return Vocabulary(tuple(words), counted)
+    with legible(f"the word list {source!r} (ours are {', '.join(LISTS)})", OPTIONS_FLAG):
+        words = [word for line in read_text(path).split("\n") if len(word := line.strip().lower()) == LENGTH]
+        if not all(map(is_guess, words)) or not 2 <= len({*words}) <= MOST_WORDS:
+            raise ValueError(f"it must have 2 to {MOST_WORDS:,} words of five letters a-z")
+    return Vocabulary(tuple(dict.fromkeys(words)), counted)
 
 
 # A game, and its screen. The agent writes `crane`, the world `<b><g><y><b><b>`.
@@ -165,7 +155,6 @@ class Position(NamedTuple):
 
     @property
     def won(self) -> bool:
-        """Whether the last guess found the word."""
         return bool(self.guesses) and self.guesses[-1].colours == ALL_GREEN
 
     @property
@@ -174,7 +163,6 @@ class Position(NamedTuple):
 
     @property
     def reward(self) -> float:
-        """The reward of the last guess."""
         return 0.0 if self.won else -1.0
 
     @property
@@ -292,7 +280,6 @@ Pick = Callable[[WordleView, random.Random], str]  # draws a guess
 
 
 def _one_of(indices: Sequence[int], game: WordleView, rng: random.Random) -> str:
-    """Draws one of the words with these indices."""
     return game.vocabulary.words[indices[int(rng.random() * len(indices))]]
 
 
@@ -326,100 +313,74 @@ PICKS: dict[str, Pick] = {
 }  # fmt: skip
 
 
-class WordlePlayer:
-    """Makes guesses with `pick`, but the first with another player, if there is one."""
-
-    def __init__(self, pick: Pick, other: TextPlayer | None = None):
-        self._pick, self._other = pick, other
-
-    def begin(self, rng: random.Random) -> None:
-        self._rng = rng
-        if self._other:
-            self._other.begin(rng)
-
-    def choose(self, game: WordleView) -> str:
-        first = self._other if not game.position.legal else None
-        return first.choose(game) if first else self._pick(game, self._rng)
+def _beginning(first: Pick, pick: Pick) -> Picker:
+    """A player that makes guesses with `pick`, but the first with `first`."""
+    return Picker(lambda game, rng: (pick if game.position.legal else first)(game, rng))
 
 
-class MonteCarlo:
+def _monte_carlo(arguments: Sequence[str]) -> Picker:
     """Simulates games with another player, and makes the first guess that had the best mean return."""
+    rollouts, sampler = _numbered(arguments, 20)
 
-    def __init__(self, rollouts: int, sampler: TextPlayer | None):
-        self._rollouts, self._sampler = rollouts, sampler or WordlePlayer(_candidate)
-
-    def begin(self, rng: random.Random) -> None:
-        self._rng = rng
-
-    def choose(self, game: WordleView) -> str:
+    def pick(game: WordleView, rng: random.Random) -> str:
         totals: dict[str, list[float]] = {}
-        for _ in range(self._rollouts):
+        for _ in range(rollouts):
             position, total, first = game.position, 0.0, ""
-            self._sampler.begin(self._rng)
             while not position.over:
-                text = self._sampler.choose(WordleView(game.vocabulary, position))
+                text = (sampler or _candidate)(WordleView(game.vocabulary, position), rng)
                 first = first or text
-                position = guess(game.vocabulary, position, text, self._rng)
+                position = guess(game.vocabulary, position, text, rng)
                 total += position.reward
             totals.setdefault(first, []).append(total)
         return max(totals, key=lambda text: sum(totals[text]) / len(totals[text]))
 
+    return Picker(pick)
 
-class User:
+
+def _user(hint: Pick | None) -> Picker:
     """Asks at the terminal, and shows the guess of another player."""
 
-    def __init__(self, hint: TextPlayer | None):
-        self._hint = hint
-
-    def begin(self, rng: random.Random) -> None:
-        if self._hint:
-            self._hint.begin(rng)
-
-    def choose(self, game: WordleView) -> str:
+    def pick(game: WordleView, rng: random.Random) -> str:
         for text, colours in game.position.guesses:
             print_line(f"{text}  {PATTERNS[colours] if colours >= 0 else 'is not five letters'}")
         print_line(f"{game.position.fitting.bit_count():,} words fit")
-        if self._hint:
-            print_line(f"hint: {self._hint.choose(game)}")
-        while True:
-            try:
-                text = input(f"try {len(game.position.guesses) + 1}: ").strip().lower()
-            except EOFError:
-                raise UserError(f"the player 'user' needs a terminal, and no workers ({FLAG}, .num_workers)") from None
-            if is_guess(text):
-                return text
+        if hint:
+            print_line(f"hint: {hint(game, rng)}")
+        while not is_guess(text := input(f"try {len(game.position.guesses) + 1}: ").strip().lower()):
             print_line("five letters a-z, please", sys.stderr)
+        return text
+
+    return Picker(pick)
 
 
-def _inner(outer: str, arguments: list[str]) -> TextPlayer | None:
-    """Makes the player that the only argument names; None without arguments."""
-    if not arguments:
-        return None
-    if len(arguments) > 1 or arguments[0] not in PICKS:
-        given = " ".join(arguments)[:100]
-        raise UserError(f"the player {outer!r} takes one of {', '.join(PICKS)}, not {given!r} ({FLAG})")
-    return WordlePlayer(PICKS[arguments[0]])
+def _inner(arguments: Sequence[str]) -> Pick | None:
+    """The player that the only argument names; None without arguments."""
+    name = " ".join(arguments)
+    if name and name not in PICKS:
+        raise UserError(f"the name in brackets must be one of {', '.join(PICKS)}, not {name!r:.100} ({FLAG})")
+    return PICKS.get(name)
 
 
-def _repeat(arguments: list[str]) -> TextPlayer:
-    first, rest = take_number("repeat", arguments, 6, 6)
-    start = _inner("repeat", rest) or WordlePlayer(_random)
-    return WordlePlayer(lambda game, rng: rng.choice(game.position.legal[:first]), start)
+def _numbered(arguments: Sequence[str], default: int) -> tuple[int, Pick | None]:
+    """The arguments of a player that begin with a number; both may be absent."""
+    if arguments and arguments[0].isdigit():
+        return int(arguments[0]), _inner(arguments[1:])
+    return default, _inner(arguments)
 
 
-def _monte_carlo(arguments: list[str]) -> TextPlayer:
-    rollouts, rest = take_number("montecarlo", arguments, 20, 100_000)
-    return MonteCarlo(rollouts, _inner("montecarlo", rest))
+def _repeat(arguments: Sequence[str]) -> Picker:
+    first, start = _numbered(arguments, TRIES)
+    return _beginning(start or _random, lambda game, rng: rng.choice(game.position.legal[:first]))
 
 
 MAKERS: Makers = {
-    "candidate": without_arguments("candidate", lambda: WordlePlayer(_candidate)),
-    "optimal": lambda arguments: WordlePlayer(_optimal, _inner("optimal", arguments)),
+    "candidate": without_arguments(_candidate),
+    "optimal": lambda arguments: _beginning(_inner(arguments) or _optimal, _optimal),
     "repeat": _repeat,
-    "start": without_arguments("start", lambda: WordlePlayer(_start)),
-    "wrong": without_arguments("wrong", lambda: WordlePlayer(_wrong)),
+    "start": without_arguments(_start),
+    "wrong": without_arguments(_wrong),
     "montecarlo": _monte_carlo,
-    "user": lambda arguments: User(_inner("user", arguments)),
+    "user": lambda arguments: _user(_inner(arguments)),
 }
 
 
@@ -435,13 +396,11 @@ class WordleWorld(TextWorld):
 
     def __init__(self, max_episode_steps: int = 5000, words: str = "small", counted: bool = False):
         super().__init__(max_episode_steps)
-        Text(longest=4000).check("words", OPTIONS_FLAG, words)
         Flag().check("counted", OPTIONS_FLAG, counted)
         self._words, self._counted = words, counted
 
     @functools.cached_property
     def vocabulary(self) -> Vocabulary:
-        """The words, read on first use."""
         return load_vocabulary(self._words, self._counted)
 
     def check(self) -> None:
@@ -451,5 +410,4 @@ class WordleWorld(TextWorld):
         return self.game_with(self.vocabulary)
 
     def game_with(self, vocabulary: Vocabulary) -> WordleGame:
-        """Makes a game with other hidden words."""
         return WordleGame(vocabulary, written=self.written, heard=self.heard, time_limit=self.time_limit)

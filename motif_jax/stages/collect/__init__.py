@@ -153,7 +153,6 @@ def report_transcripts(workdir: Path) -> str:
     return ", ".join(f"{figure} {what}" for figure, what in figures)
 
 
-NAMED = 5  # files in the line about those that are not read
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
 
 NAME, DATASET, TRANSCRIPTS = "collect", "dataset", "transcripts"  # the stage; its directories
@@ -222,11 +221,8 @@ def check(config: CollectConfig) -> None:
         check_transcripts(section, world)
     else:
         recorded_keys(section, world)
-        if section.segment_length > config.env["max_episode_steps"]:
-            raise UserError(
-                f"no episode has {section.segment_length} steps, as --config.env.max_episode_steps is "
-                f"{config.env['max_episode_steps']} (--config.collect.segment_length)"
-            )
+        if (length := section.segment_length) > config.env["max_episode_steps"]:  # 2,000,000 steps would show it, too
+            raise UserError(f"no episode has {length} steps (--config.collect.segment_length, .env.max_episode_steps)")
     if section.policies:
         parse_mixture(section.policies, POLICIES_FLAG)
     else:
@@ -244,10 +240,8 @@ def run(config: CollectConfig, workdir: Path) -> None:
         (dataset / PROGRESS).unlink(missing_ok=True)
         report_pairs(workdir)
     elif dataset.exists():
-        raise UserError(
-            f"{str(dataset)!r} is there already and was not made by this stage: move it away, or use it with "
-            "--config.collect.dataset and another --workdir"
-        )
+        where = f"{str(dataset)!r} is there already and was not made by this stage"
+        raise UserError(f"{where}: move it away, or use it with {FLAG} and another --workdir")
     elif source := config.collect.dataset:
         stage = Run(workdir).stage(NAME, PARTIAL)
         adopt(Path(source), config.collect.follow_links, stage.path)
@@ -305,19 +299,14 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
     """The observations that the dataset keeps of a moment; raises UserError if it cannot keep one of them."""
-    keys = list(world.pairs)
-    for flag, key in (("save_screen", "tty_chars"), ("save_screen", "tty_colors"), ("save_glyphs", "glyphs")):
-        if getattr(section, flag) and key not in keys:
-            keys.append(key)
-            if f"event_{key}" not in world.specs:
-                raise UserError(f"the world {world.name!r} has no observation 'event_{key}' (--config.collect.{flag})")
+    wanted = {"tty_chars": section.save_screen, "tty_colors": section.save_screen, "glyphs": section.save_glyphs}
+    keys = [*dict.fromkeys((*world.pairs, *(key for key, is_wanted in wanted.items() if is_wanted)))]
     for key in keys:
         spec, (shape, kinds) = world.specs.get(f"event_{key}"), DATA.get(key, ((), ""))
         if spec is None or spec.shape != shape or np.dtype(spec.dtype).kind not in kinds:
-            raise UserError(
-                f"a dataset cannot keep {key!r}, which the world {world.name!r} lists in `pairs`: it keeps "
-                f"{', '.join(name for name in DATA if name != 'rewards')}, in NetHack's format (--config.env.world)"
-            )
+            kept = f"it keeps {', '.join(name for name in DATA if name != 'rewards')}, in NetHack's format"
+            flags = "--config.env.world, --config.collect.save_screen, .save_glyphs"
+            raise UserError(f"a dataset cannot keep {key!r} of the world {world.name!r}: {kept} ({flags})")
     return keys
 
 
@@ -341,10 +330,8 @@ def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mi
                 committed = time.monotonic()
             steps = writer.progress["steps"]
             if not writer.moments and steps > STEPS_WITHOUT_A_MOMENT:
-                raise UserError(
-                    f"in {STEPS_WITHOUT_A_MOMENT:,} steps, no episode had {section.segment_length} steps to keep "
-                    "(--config.collect.segment_length, .keep_empty)"
-                )
+                problem = f"in {steps:,} steps, no episode had {section.segment_length} steps to keep"
+                raise UserError(f"{problem} (--config.collect.segment_length, .keep_empty)")
             rate = (steps - first_steps) / (time.monotonic() - start)
             progress.update(writer.moments // 2, steps=f"{steps:,} ({rate:,.0f}/s)")
             if writer.full:
@@ -422,13 +409,7 @@ def record_games(writer: TranscriptWriter, config: CollectConfig, world: World, 
     progress, games = Progress(NAME, section.transcripts, "games", 0), 0
     with reported(config.env):
         for episode in played:
-            try:
-                writer.add(episode)
-            except ValueError as error:
-                number = int(episode.info["episode"])
-                raise UserError(
-                    f"game {number:,} cannot be recorded: {error} (--config.env.world, .options)"
-                ) from error
+            writer.add(episode)
             counted = not episode.info.get("branch", 0) and not episode.info.get("step", 0)
             games += counted
             if counted and games % SHOW_EVERY == 0:
@@ -545,10 +526,8 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
         file, record = folder / "merged.json", records.get(name)
         was_copied = record and file.is_file() and read_json(file) == record  # by a run of this command that was killed
         if folder.is_dir() and not was_copied:
-            raise UserError(
-                f"{str(folder)!r} belongs to an annotation of another dataset, and the dataset to use has one of the "
-                f"same name: move it away, or choose another --workdir ({FLAG})"
-            )
+            problem = f"{str(folder)!r} is an annotation of another dataset than the one to use"
+            raise UserError(f"{problem}: move it away, or choose another --workdir ({FLAG})")
 
     make_anew(target)
     for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
@@ -568,9 +547,7 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
         names = {path.name for path in source.glob(f"{part}/*")} - {f"{key}.npy" for key in keys}
         left += sorted(f"{part}/{name}" for name in names)
     if left:
-        others = f" and {len(left) - NAMED:,} more" if len(left) > NAMED else ""
-        shown = ", ".join(clean(name, 80) for name in left[:NAMED])
-        print_line(f"collect: not read in {clean(source)}: {shown}{others}")
+        print_line(f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left)}")
 
 
 def _record_of(source: Path, name: str, codes: np.ndarray) -> dict[str, Any] | None:
@@ -583,11 +560,13 @@ def _record_of(source: Path, name: str, codes: np.ndarray) -> dict[str, Any] | N
     outside = leads_out(folder, source.parent) or leads_out(file, folder)
     if outside or not (source / "dataset.json").is_file() or not file.is_file():
         return None
-    with legible(f"{str(file)!r} as this program's annotation", FLAG):
+    with legible(f"{str(file)!r} as this program's annotation", FLAG, KeyError, TypeError):
         record = {NOT_ASKED: 0} | parse_foreign_json(read_bytes(file, LIMIT))
-        _check_kinds(record, {"facts": dict, "missing_shards": list, NOT_ASKED: int})
-        _check_kinds({"tie_margin": 0.0} | record["facts"], {"dataset": str, "tie_margin": float})
-    kept = {name: record[name] for name in ("facts", "missing_shards", NOT_ASKED)}
+        kept = {name: record[name] for name in ("facts", "missing_shards", NOT_ASKED)}
+        facts = {"tie_margin": 0.0} | kept["facts"]
+        values = *kept.values(), facts["dataset"], facts["tie_margin"]
+        if [*map(type, values)] != [dict, list, int, str, float]:
+            raise ValueError("its values have another form")
     return kept | {"counts": count(codes), "shards": {}, "written": record.get("written") is True}
 
 
@@ -598,32 +577,20 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
         file = folder / name
         if not file.is_file() or leads_out(file, folder):
             continue
-        with legible(f"{str(file)!r} as this program's annotation", FLAG):
+        with legible(f"{str(file)!r} as this program's annotation", FLAG, KeyError):
             data = read_bytes(file, limit)
             if name == NEUTRAL:
-                _check_neutral(parse_foreign_json(data), num_captions)
+                answers = parse_foreign_json(data)
+                numbers, chances = answers["captions"], answers["prob"]
+                fits = type(numbers) is type(chances) is list and len(numbers) == len(chances)
+                fits = fits and all(type(number) is int and 0 <= number < num_captions for number in numbers)
+                fits = fits and all(map(Number(0, 1).allows, chances))
             else:
-                prob = read_array(file)
-                if prob.dtype != "float32" or prob.shape != (num_pairs,):
-                    raise ValueError(f"it holds {prob.shape} {prob.dtype}")
-                if ((prob < 0) | (prob > 1)).any():
-                    raise ValueError("it has numbers that are not between 0 and 1")
+                prob = read_array(file)  # of pairs that were not asked about: NaN
+                fits = prob.dtype == "float32" and prob.shape == (num_pairs,) and not ((prob < 0) | (prob > 1)).any()
+            if not fits:
+                raise ValueError("it does not have the probabilities of this dataset")
         write_whole(target / name, data)
-
-
-def _check_neutral(record: dict[str, Any], num_captions: int) -> None:
-    _check_kinds(record, {"captions": list, "prob": list})
-    numbers, prob = record["captions"], record["prob"]
-    if len(numbers) != len(prob) or not all(type(one) is int and 0 <= one < num_captions for one in numbers):
-        raise ValueError(f"its captions are not numbers below {num_captions}, each with a probability")
-    if not all(isinstance(one, float | int) and 0 <= one <= 1 for one in prob):
-        raise ValueError("it has numbers that are not between 0 and 1")
-
-
-def _check_kinds(record: Mapping[str, Any], kinds: Mapping[str, type]) -> None:
-    for key, kind in kinds.items():
-        if not isinstance(record.get(key), kind):
-            raise ValueError(f"it has no {key!r}")
 
 
 STAGE = Stage(
