@@ -272,6 +272,8 @@ def _rotary(hub: Mapping[str, Any]) -> Rotary:
     values = _without_nulls(hub.get("rope_parameters", hub.get("rope_scaling", {})))
     theta = float(values.get("rope_theta", hub.get("rope_theta", 10_000.0)))  # since transformers 5, the first one
     kind = values.get("rope_type", values.get("type", "default"))
+    if (part := values.get("partial_rotary_factor", hub.get("partial_rotary_factor", 1))) != 1:
+        raise ValueError(f"its partial_rotary_factor is {part!r:.80}, which is not supported")
     numbers = {"factor": "factor", "low": "low_freq_factor", "high": "high_freq_factor"}
     more = {our: float(values[their]) for our, their in numbers.items() if their in values}
     if kind == "default":

@@ -106,6 +106,12 @@ def test_a_config_that_does_not_fit_is_refused(values, sentence, tmp_path):
     refuse(tmp_path, sentence)
 
 
+def test_a_rotation_of_a_part_of_each_head_is_refused(tmp_path):
+    write_own("llama", tmp_path)
+    change_json(tmp_path / CONFIG, partial_rotary_factor=0.5)
+    refuse(tmp_path, "its partial_rotary_factor is 0.5, which is not supported")
+
+
 @pytest.mark.parametrize("text", ["[]", "[" * 100_000, "\xff"])
 def test_a_config_that_is_not_json_is_refused(text, tmp_path):
     (tmp_path / CONFIG).write_bytes(text.encode("latin-1"))
