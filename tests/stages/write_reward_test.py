@@ -106,7 +106,7 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
     assert "No reward was found" in "".join(job.blocks_of(found))
     config = config_of()
     config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
-    with pytest.raises(UserError, match=r"found no reward in this workdir: write again .*write_reward.proposals"):
+    with pytest.raises(UserError, match=r"if it found no reward, write again in another --workdir, .*\.writer"):
         make_sources(Setting(viewed(config), tmp_path, make_world(config.env.to_dict()).specs))
     again = with_model(model(PROSE), proposals=2, revisions=0, steps=8_000)
     experiment.run(again.to_dict(), tmp_path, ["write_reward"])  # the stage is complete

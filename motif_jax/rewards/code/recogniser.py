@@ -22,7 +22,6 @@ from motif_jax.rewards.code.grammar import (
     BLANK,
     FUNCTIONS,
     LITERAL,
-    LONGEST_WORD,
     MOST_CHARACTERS,
     MOST_LEVELS,
     MOST_NODES,
@@ -138,9 +137,8 @@ class Grammar:
         grids = dict[object, str]()  # of those with the same axes and place of the agent, the first
         for name, entry in readable.entries.items():
             like = grids.setdefault((entry.type, entry.shape, readable.viewpoints.get(name)), name)
-            if len(name) <= LONGEST_WORD:
-                form = {GRID: like, TEXTS: NAMED}.get(entry.type, "")
-                self.names[name] = Sort(entry.type, ORDER.index(entry.of), form)
+            form = {GRID: like, TEXTS: NAMED}.get(entry.type, "")
+            self.names[name] = Sort(entry.type, ORDER.index(entry.of), form)
         symbols = [Terminal("symbol", text) for text in ("(", ")", ",", *OPERATORS, "not")]
         words = [Terminal("name", name) for name in self.names] + [Terminal("function", name) for name in FUNCTIONS]
         self._all = (END, *symbols, *(Terminal(*literal) for literal in LITERALS), *words)
