@@ -58,6 +58,7 @@ class Readable(NamedTuple):
 
     def checked(self) -> Readable:
         """Itself; raises ValueError if its parts do not fit each other, as worlds and checkpoints are foreign."""
+        wrong: list[tuple[object, object]]
         wrong = [(name, entry) for name, entry in self.entries.items() if not _is_sound(name, entry)]
         wrong += [(name, one) for name, one in self.viewpoints.items() if not _fits(self.entries, name, one)]
         wrong += [(name, "no value of a moment") for name in self.still if not _is_of_moment(self.entries, name)]

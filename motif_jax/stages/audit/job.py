@@ -12,11 +12,19 @@ from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_back
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit.examine import Evidence, Labels, examine, make_plan
-from motif_jax.audit.findings import SEVERAL, Captions, group_captions, mean_by
+from motif_jax.audit.findings import (
+    SEVERAL,
+    Captions,
+    group_captions,
+    make_record,
+    mean_by,
+    print_record,
+    record_blocks,
+    write_page,
+)  # fmt: skip
 from motif_jax.audit.judge import EpisodePairs, QuestionLimits, episode_text
 from motif_jax.audit.pay import SECOND, Figures, Steps
-from motif_jax.audit.record import make_record, print_record, record_blocks, write_page
-from motif_jax.audit.trajectory_checks import audit_file
+from motif_jax.audit.trajectories import audit_file
 from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
