@@ -6,9 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.examine import Evidence, Labels, examine, make_plan
 from motif_jax.audit.findings import Captions, Findings, group_captions
-from motif_jax.audit.judge import EpisodePairs, JudgeAnswers, Opinion, QuestionLimits, episode_text
+from motif_jax.audit.judge import (
+    EpisodePairs,
+    Evidence,
+    JudgeAnswers,
+    Labels,
+    Opinion,
+    QuestionLimits,
+    episode_text,
+    examine,
+    make_plan,
+)
 from motif_jax.audit.pay import Steps
 
 WORTHS = {  # of events, as rules have them

@@ -11,7 +11,6 @@ import numpy as np
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
-from motif_jax.audit.examine import Evidence, Labels, examine, make_plan
 from motif_jax.audit.findings import (
     SEVERAL,
     Captions,
@@ -22,7 +21,7 @@ from motif_jax.audit.findings import (
     record_blocks,
     write_page,
 )  # fmt: skip
-from motif_jax.audit.judge import EpisodePairs, QuestionLimits, episode_text
+from motif_jax.audit.judge import EpisodePairs, Evidence, Labels, QuestionLimits, episode_text, examine, make_plan
 from motif_jax.audit.pay import SECOND, Figures, Steps
 from motif_jax.audit.trajectories import audit_file
 from motif_jax.captions import decode
@@ -211,24 +210,24 @@ def load_rewards(config: AuditConfig, workdir: Path) -> tuple[Reward | None, Rew
         return audited, None
     with naming(SECOND):
         second = load_reward(named)
-    if not second.reads_only_messages:
-        raise UserError(f"the reward in {named!r} reads more than messages, so captions have no value ({SECOND})")
     if audited is None:
         return None, second
-    if reward_checksum(second) == reward_checksum(audited):
-        raise UserError(f"the reward in {named!r} is the audited one: name one with another seed ({SECOND})")
-    configs = [one.facts.get("config", {}) for one in (audited, second)]
-    seeds = [one.get("seed") for one in configs]
-    if seeds[0] is not None and seeds[0] == seeds[1]:
-        raise UserError(f"the reward in {named!r} has the seed of the audited one, {seeds[1]}: name another ({SECOND})")
-    goals = [one.get("annotate", {}).get("goal") for one in configs]
-    if None not in goals and goals[0] != goals[1]:
-        raise UserError(
-            f"the reward in {named!r} was learnt for the goal {goals[1]!r}, the audited one for {goals[0]!r} ({SECOND})"
-        )
+    facts = [one.facts.get("config", {}) for one in (audited, second)]
+    seeds = [one.get("seed") for one in facts]
+    goals = [one.get("annotate", {}).get("goal") for one in facts]
     shown, others = ({message.tobytes() for message in one.captions if message.any()} for one in (audited, second))
-    if shown and others and shown.isdisjoint(others):
-        raise UserError(f"the reward in {named!r} was learnt from other captions than the audited one ({SECOND})")
+    reasons = {
+        "reads more than messages, so captions have no value": not second.reads_only_messages,
+        "is the audited one": reward_checksum(second) == reward_checksum(audited),
+        f"has the seed of the audited one, {seeds[1]}": seeds[0] is not None and seeds[0] == seeds[1],
+        f"was learnt for the goal {goals[1]!r}, the audited one for {goals[0]!r}": (
+            None not in goals and goals[0] != goals[1]
+        ),
+        "was learnt from other captions than the audited one": bool(shown and others and shown.isdisjoint(others)),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise UserError(f"the reward in {named!r} {reason}: name one that differs in the seed ({SECOND})")
     return audited, second
 
 

@@ -75,20 +75,18 @@ class RecordedEpisodes(NamedTuple):
     def choose_pairs(self, count: int, seed: int) -> np.ndarray:
         """Random pairs of different episodes, none twice. [P, 2]"""
         ended = len(self.captions)
-        if ended < 4:
-            raise UserError(
-                f"only {ended} recorded episodes have ended, and programs are compared on pairs of them: "
-                f"record more steps, or shorter episodes ({FLAG}.steps, --config.env.max_episode_steps)"
-            )
         rng, pairs = np.random.default_rng([seed, 29]), dict[tuple[int, int], None]()
-        for _ in range(20 * count):
+        for _ in range(20 * count if ended > 1 else 0):
             first, second = rng.choice(ended, 2, replace=False).tolist()
             if (second, first) not in pairs and self.captions[first] != self.captions[second]:
                 pairs[first, second] = None
             if len(pairs) == count:
                 break
         if len(pairs) < 4:
-            raise UserError(f"nearly all recorded episodes have the same captions ({FLAG}.players, .steps)")
+            raise UserError(
+                f"of the {ended} recorded episodes that have ended, too few differ to make pairs: record more steps, "
+                f"or shorter episodes ({FLAG}.steps, .players, --config.env.max_episode_steps)"
+            )
         return np.array(list(pairs))
 
     def ranges(self, readable: Readable) -> dict[str, str]:

@@ -133,11 +133,9 @@ class ModelWriter(Writer):
 
 def read_reply(reply: Any) -> str:
     """The program in a reply: what is between the first fences, or all of it."""
-    text = reply["choices"][0]["message"]["content"]
-    if not isinstance(text, str):
-        raise ValueError("no text")
-    fenced = FENCE.search(text[:LONGEST])
-    return (fenced[1] if fenced else text[:LONGEST]).strip()
+    text = reply["choices"][0]["message"]["content"][:LONGEST]
+    fenced = FENCE.search(text)
+    return (fenced[1] if fenced else text).strip()
 
 
 def messages(brief: Brief, earlier: Sequence[Attempt], held: bool = False) -> list[dict[str, str]]:
