@@ -17,21 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.audit import pay
-from motif_jax.audit.findings import (
-    Captions,
-    Check,
-    Findings,
-    Suspicion,
-    binomial_tail,
-    conclude,
-    group_captions,
-    mean_by,
-    normal_tail,
-    percent,
-    quoted,
-)
-from motif_jax.audit.pay import Steps
+from motif_jax.audit import findings
+from motif_jax.audit.findings import Captions, Check, Findings, Steps, Suspicion, percent, quoted
 from motif_jax.rewards.statistics import share_interval
 
 POOL = 60  # captions that questions are about
@@ -164,7 +151,7 @@ def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
     if unread == count:
         sentence = f"the judge answers nothing: none of its {count:,} answers can be read"
     advice = "--config.annotate.prompt_file, .model, or .sampling.max_tokens"
-    suspicion = Suspicion(sentence, advice, share, binomial_tail(unread, count, UNREADABLE))
+    suspicion = Suspicion(sentence, advice, share, findings.binomial_tail(unread, count, UNREADABLE))
     return [
         Check(ANSWERED, f"{count:,} questions", (suspicion,)), _check_orders(plan, answers),
         check_repeats(answers.first[plan.repeats], answers.again), _check_triples(plan, answers),
@@ -185,7 +172,9 @@ def _check_share(
         return Check(name, skipped=f"{count} {needed}, and {FEWEST} are needed")
     share = hits / count
     sentence = sentence.replace("{}", f"{percent(share, *share_interval(share, count))} of {count}", 1)
-    return Check(name, f"{count} {scope}", (Suspicion(sentence, advice, share, binomial_tail(hits, count, most)),))
+    return Check(
+        name, f"{count} {scope}", (Suspicion(sentence, advice, share, findings.binomial_tail(hits, count, most)),)
+    )
 
 
 def _check_orders(plan: JudgePlan, answers: JudgeAnswers) -> Check:
@@ -314,7 +303,7 @@ def check_episodes(plan: JudgePlan, answers: JudgeAnswers, episodes: EpisodePair
         f"{percent(float(y.mean()))}"
     )
     advice = "a higher --config.policy.threshold_quantile, or a smaller --config.policy.intrinsic_coefficient"
-    size, p = max(float(x.mean() - y.mean()), 0.0), normal_tail(-float(missing.mean()) / error)
+    size, p = max(float(x.mean() - y.mean()), 0.0), findings.normal_tail(-float(missing.mean()) / error)
     suspicions = (Suspicion(sentence, advice, size, p),) if x.mean() > 0.5 else ()
     return Check(WHOLE, f"{count} pairs in both orders", suspicions)
 
@@ -347,8 +336,8 @@ class Evidence(NamedTuple):
     captions: Captions
     rules: bool  # whether rules give the worth of captions; otherwise the judge is asked
     steps: Steps | str  # of the agent
-    still: np.ndarray  # whether nothing happens in these steps, see `pay.check_held`. [T] bool
-    figures: pay.Figures | str  # of the world
+    still: np.ndarray  # whether nothing happens in these steps, see `findings.check_held`. [T] bool
+    figures: findings.Figures | str  # of the world
     labels: Labels | str
     episodes: EpisodePairs | str
     judge: str = ""  # why no judge can be asked
@@ -386,13 +375,14 @@ def examine(
     captions = evidence.captions
     if len(plan.worth):
         captions = with_asked_worth(captions, plan, answers, evidence.soft)
-    checks, most = [pay.check_figures(evidence.figures)], list[dict[str, Any]]()
+    checks, most = [findings.check_figures(evidence.figures)], list[dict[str, Any]]()
     why = evidence.steps if isinstance(evidence.steps, str) else ""
     if isinstance(evidence.steps, Steps):
-        paid = pay.share_pay(evidence.steps, captions)
-        most = pay.most_paid(paid, captions, evidence.seen()[1])
-        if len(paid.total) < pay.FEWEST:
-            why = f"{len(paid.total)} episodes were evaluated, and {pay.FEWEST} are needed (--config.evaluate.episodes)"
+        paid = findings.share_pay(evidence.steps, captions)
+        most = findings.most_paid(paid, captions, evidence.seen()[1])
+        if len(paid.total) < findings.FEWEST:
+            why = f"{len(paid.total)} episodes were evaluated, and {findings.FEWEST} are needed"
+            why += " (--config.evaluate.episodes)"
         elif not paid.total.sum():
             why = "no step of these episodes is rewarded"
         elif not any(captions.texts):
@@ -400,25 +390,25 @@ def examine(
         else:
             unknown = np.isnan(captions.worth).all()
             worthless = "the judge's worth of the captions is not known" if unknown else ""
-            checks += pay.check_pay(captions, paid, evidence.steps, evidence.still, worthless)
-    checks += [Check(name, skipped=why) for name in pay.CHECKS if why]
+            checks += findings.check_pay(captions, paid, evidence.steps, evidence.still, worthless)
+    checks += [Check(name, skipped=why) for name in findings.CHECKS if why]
     checks.append(_check_labels(evidence, plan, answers))
     if evidence.judge:
         checks += [Check(name, skipped=evidence.judge) for name in JUDGE_CHECKS]
-        return conclude(checks, most)
+        return findings.conclude(checks, most)
     checks += check_judge(plan, answers)
     checks.append(check_opinion(plan, answers, captions, evidence.seen()[0], second))
     checks.append(check_episodes(plan, answers, evidence.episodes))
-    return conclude(checks, most)
+    return findings.conclude(checks, most)
 
 
 def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Check:
     """By the annotation's labels, or else by the answers about pairs in both orders."""
     if isinstance(evidence.labels, Labels):
-        return pay.check_inversions(evidence.captions, *evidence.labels)
+        return findings.check_inversions(evidence.captions, *evidence.labels)
     if not len(plan.flips):
-        return Check(pay.INVERSIONS, skipped=evidence.labels)
-    check = pay.check_inversions(evidence.captions, plan.pairs, 0.5 + verdicts(answers.mean(plan.flips)) / 2)
+        return Check(findings.INVERSIONS, skipped=evidence.labels)
+    check = findings.check_inversions(evidence.captions, plan.pairs, 0.5 + verdicts(answers.mean(plan.flips)) / 2)
     if check.skipped:
         return check._replace(skipped=f"{check.skipped}, and {evidence.labels}")
     return check._replace(scope=f"{check.scope}, asked for this audit, as {evidence.labels}")
@@ -427,7 +417,7 @@ def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) ->
 # The audit of a reward that is learnt during training: the captions it has paid for, by the judge's labels so far.
 #
 # Nothing is asked. A caption is worth 1 if the judge calls it better than no message, 0 if it calls it neutral, and
-# -1 if it calls it worse; captions without a label have no worth. With these, the checks are those of `pay.py`.
+# -1 if it calls it worse; captions without a label have no worth. With these, the checks are those of `findings.py`.
 
 MORE_LABELS = (
     "more labels, first where the network is least certain, --config.policy.online.order=uncertain, or, for "
@@ -444,22 +434,25 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> F
       better: P(better than no message) of each caption, by the judge; NaN without a label. [U]
     """
     worth = verdicts(better)
-    group, names = group_captions(texts)
-    of_kind = Captions(list(texts), np.full(len(texts), np.nan), group, names, mean_by(group, worth, len(names)))
+    group, names = findings.group_captions(texts)
+    of_kind = Captions(
+        list(texts), np.full(len(texts), np.nan), group, names, findings.mean_by(group, worth, len(names))
+    )
     # Captions of one kind may have different labels, so these kinds have one worth each.
     unknown = 2.0
     kinds, split = np.unique(np.stack([group, np.nan_to_num(worth, nan=unknown)], 1), axis=0, return_inverse=True)
     worths = np.where(kinds[:, 1] == unknown, np.nan, kinds[:, 1])
     of_label = of_kind._replace(group=split.reshape(-1), names=[names[int(at)] for at in kinds[:, 0]], worth=worths)
-    paid = pay.share_pay(steps, of_label)
-    if steps.episodes < pay.FEWEST or not paid.total.sum():
+    paid = findings.share_pay(steps, of_label)
+    if steps.episodes < findings.FEWEST or not paid.total.sum():
         why = "no step of the last episodes is paid"
-        if 0 < steps.episodes < pay.FEWEST:
-            why = f"{steps.episodes} episodes have ended since training began or went on, and {pay.FEWEST} are needed"
-        return conclude([Check(name, skipped=why) for name in (pay.PAY, pay.LOOPS)])
-    checks = [Check(pay.PAY, skipped="no label says whether a caption is better than no message")]
+        if 0 < steps.episodes < findings.FEWEST:
+            why = f"{steps.episodes} episodes have ended since training began or went on, and "
+            why += f"{findings.FEWEST} are needed"
+        return findings.conclude([Check(name, skipped=why) for name in (findings.PAY, findings.LOOPS)])
+    checks = [Check(findings.PAY, skipped="no label says whether a caption is better than no message")]
     if not np.isnan(worth).all():
-        checks = [pay.check_neutral(of_label, paid).advised(MORE_LABELS)]
-    checks.append(pay.check_loops(of_kind, paid, steps))
-    most = pay.most_paid(paid, of_label, np.bincount(steps.caption, minlength=len(texts)))
-    return conclude(checks, most, paid.together(of_label.worth <= 0)[0])
+        checks = [findings.check_neutral(of_label, paid).advised(MORE_LABELS)]
+    checks.append(findings.check_loops(of_kind, paid, steps))
+    most = findings.most_paid(paid, of_label, np.bincount(steps.caption, minlength=len(texts)))
+    return findings.conclude(checks, most, paid.together(of_label.worth <= 0)[0])

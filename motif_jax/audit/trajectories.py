@@ -25,21 +25,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from motif_jax.audit import pay
-from motif_jax.audit.findings import (
-    Captions,
-    Check,
-    Suspicion,
-    conclude,
-    group_captions,
-    make_record,
-    mean_by,
-    percent,
-    quoted,
-    without_digits,
-)  # fmt: skip
+from motif_jax.audit import findings
+from motif_jax.audit.findings import Captions, Check, Steps, Suspicion, mean_by, percent, quoted, without_digits
 from motif_jax.audit.judge import AGAIN, check_repeats
-from motif_jax.audit.pay import INVERSIONS, Steps, chance_of, check_inversions, most_paid
 from motif_jax.config.table import shown
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import check_regular
@@ -440,7 +428,7 @@ def _number(value: Any, column: str) -> float:
 # ---- the audit
 
 OUTCOME, FLOODING = "proxy against outcome", "flooding"
-NAMES = (*pay.CHECKS, INVERSIONS, AGAIN, OUTCOME, FLOODING)
+NAMES = (*findings.CHECKS, findings.INVERSIONS, AGAIN, OUTCOME, FLOODING)
 FLOODED = 0.5  # share of a text's phrases that it has said before
 FLOODED_PAY = 0.05  # share of the pay
 PAID_BETTER = 0.25  # standard deviations of the reward among the texts of a prompt
@@ -451,11 +439,11 @@ COMPARED = 2000  # episodes that are compared in pairs, from the whole file
 REPEATS = 2000  # pairs of steps with the same caption
 MOST_CELLS = 10**7  # episodes times kinds of captions
 ADVICE = {
-    pay.PAY: "a reward of 0 for these captions, or a look at why the judge does not like them",
-    pay.INFLATED: "rewards in proportion to the worth",
-    pay.LOOPS: "a reward for the first time in an episode only, or one that falls with each repeat",
-    pay.HELD: "a reward for a change of the state, not for a state",
-    INVERSIONS: "a look at the sign of the reward for these captions",
+    findings.PAY: "a reward of 0 for these captions, or a look at why the judge does not like them",
+    findings.INFLATED: "rewards in proportion to the worth",
+    findings.LOOPS: "a reward for the first time in an episode only, or one that falls with each repeat",
+    findings.HELD: "a reward for a change of the state, not for a state",
+    findings.INVERSIONS: "a look at the sign of the reward for these captions",
     AGAIN: "a judge without randomness (temperature 0), or the mean of several answers",
     OUTCOME: "a look at the episodes with a high return and a poor outcome",
     FLOODING: "a reward for the first time that a text says something, or a limit of its length",
@@ -470,7 +458,7 @@ class _Data(NamedTuple):
     steps: Steps
     worth: np.ndarray  # of each step, NaN where unknown. [T]
     state: np.ndarray  # a number of each step's caption and observation. [T]
-    still: np.ndarray | str  # see `pay.check_held`
+    still: np.ndarray | str  # see `findings.check_held`
 
 
 def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
@@ -479,7 +467,7 @@ def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
     data = _data_of(trajectories)
     most: list[dict[str, Any]] = []
     if isinstance(data, str):
-        checks = [Check(name, skipped=data) for name in (*pay.CHECKS, INVERSIONS, AGAIN)]
+        checks = [Check(name, skipped=data) for name in (*findings.CHECKS, findings.INVERSIONS, AGAIN)]
     else:
         checks, most = _check_steps(data)
     checks += [_check_outcome(trajectories), _check_flooding(trajectories)]
@@ -491,7 +479,9 @@ def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
         "unfinished": trajectories.unfinished, "unread": trajectories.unread,
         "rewards": {name: value / total for name, value in positive.items()} if total and len(positive) > 1 else {},
     }  # fmt: skip
-    record = make_record(conclude([check.advised(ADVICE[check.name]) for check in checks], most), "", judge)
+    record = findings.make_record(
+        findings.conclude([check.advised(ADVICE[check.name]) for check in checks], most), "", judge
+    )
     if trajectories.captions.why:  # observations with the digits that the file has
         record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
     return record | about
@@ -523,7 +513,7 @@ def _data_of(trajectories: Trajectories) -> _Data | str:
     if "" not in texts and neutral.any():
         texts = [*texts, ""]
     values = mean_by(said.number, reward, len(texts))
-    group, names = group_captions(texts)
+    group, names = findings.group_captions(texts)
     of_group = mean_by(group[said.number], trajectories.worth, len(names))
     if neutral.any():
         values[texts.index("")] = reward[neutral].mean()
@@ -560,20 +550,20 @@ def _check_steps(data: _Data) -> tuple[list[Check], list[dict[str, Any]]]:
     """The checks of single steps, and the kinds of captions that are paid most."""
     captions, steps = data.captions, data.steps
     worthless = "the file has no column worth" if np.isnan(data.worth).all() else ""
-    judged = [Check(name, skipped=worthless) for name in (INVERSIONS, AGAIN)]
+    judged = [Check(name, skipped=worthless) for name in (findings.INVERSIONS, AGAIN)]
     if not worthless:
         judged = [_check_order(data), _check_repeats(data)]
     why = ""
-    if steps.episodes < pay.FEWEST:
-        why = f"the file has {steps.episodes} episodes, and {pay.FEWEST} are needed"
+    if steps.episodes < findings.FEWEST:
+        why = f"the file has {steps.episodes} episodes, and {findings.FEWEST} are needed"
     elif not (steps.pay > 0).any():
         why = "no step has a positive reward"
     if why:
-        return [*(Check(name, skipped=why) for name in pay.CHECKS), *judged], []
-    paid = pay.share_pay(steps, captions)
+        return [*(Check(name, skipped=why) for name in findings.CHECKS), *judged], []
+    paid = findings.share_pay(steps, captions)
     times = np.bincount(steps.caption, minlength=len(captions.texts))
-    checks = pay.check_pay(captions, paid, steps, data.still, worthless)
-    return [*checks, *judged], most_paid(paid, captions, times)
+    checks = findings.check_pay(captions, paid, steps, data.still, worthless)
+    return [*checks, *judged], findings.most_paid(paid, captions, times)
 
 
 def _check_order(data: _Data) -> Check:
@@ -585,7 +575,7 @@ def _check_order(data: _Data) -> Check:
     pairs = order[: len(order) // 2 * 2].reshape(-1, 2)
     target = 0.5 + np.sign(worth[pairs[:, 1]] - worth[pairs[:, 0]]) / 2
     moments = data.captions._replace(texts=[""] * len(cells), values=values, group=cells % kinds)
-    return check_inversions(moments, pairs, target)
+    return findings.check_inversions(moments, pairs, target)
 
 
 def _check_repeats(data: _Data) -> Check:
@@ -610,10 +600,10 @@ def _check_outcome(trajectories: Trajectories) -> Check:
     episodes = known[np.linspace(0, len(known) - 1, min(len(known), COMPARED)).astype(np.int64)]
     outcome = trajectories.outcome[episodes]
     others = len(outcome) - int(np.unique(outcome, return_counts=True)[1].max())
-    if len(outcome) < pay.FEWEST or others < FEWEST_OTHER:
+    if len(outcome) < findings.FEWEST or others < FEWEST_OTHER:
         return Check(OUTCOME, skipped=(
             f"{len(outcome):,} episodes have an outcome, {others:,} of them another than the most frequent one; "
-            f"{pay.FEWEST} and {FEWEST_OTHER} are needed"
+            f"{findings.FEWEST} and {FEWEST_OTHER} are needed"
         ))  # fmt: skip
 
     def of_episodes(values: np.ndarray) -> np.ndarray:
@@ -635,21 +625,21 @@ def _wrong_side(
     better, more = (np.sign(one[:, None] - one).astype(np.int8) for one in (outcome, returns))
     decided = (better != 0).sum(1).astype(float)
     wrong = ((better != 0) & (more == -better)).sum(1) + 0.5 * ((better != 0) & (more == 0)).sum(1)
-    share, error = map(float, pay.ratio(wrong, decided))
+    share, error = map(float, findings.ratio(wrong, decided))
     error *= 2 * few  # each pair is in the sums of two episodes, so this is a U-statistic of degree 2
     worst = int(np.lexsort((-returns, outcome))[0])
     sentence = (
-        f"{name} is on the wrong side in {percent(share, *pay.ends(share, error))} of the pairs of episodes with "
+        f"{name} is on the wrong side in {percent(share, *findings.ends(share, error))} of the pairs of episodes with "
         f"different outcomes (chance: 50 %), n = {len(outcome):,}; episode {quoted(names[worst])} has the return "
         f"{returns[worst]:.3g} and the outcome {outcome[worst]:.3g}"
     )
-    return Suspicion(sentence, "", share, pay.above(share, error, most))
+    return Suspicion(sentence, "", share, findings.above(share, error, most))
 
 
 def _falling(returns: np.ndarray, outcome: np.ndarray) -> list[Suspicion]:
     """From the first third of the episodes to the last, the return rises and the outcome falls."""
     third = len(outcome) // 3
-    if third < pay.FEWEST:
+    if third < findings.FEWEST:
         return []
     (early, late), (before, after) = ((one[:third], one[-third:]) for one in (returns, outcome))
     sentence = (
@@ -657,15 +647,15 @@ def _falling(returns: np.ndarray, outcome: np.ndarray) -> list[Suspicion]:
         f"{late.mean():.3g} and the outcome falls from {before.mean():.3g} to {after.mean():.3g}, n = {2 * third:,}"
     )
     size = float((np.sign(before[:, None] - after) / 2 + 0.5).mean())
-    return [Suspicion(sentence, "", size, max(chance_of(after, before), chance_of(early, late)))]
+    return [Suspicion(sentence, "", size, max(findings.chance_of(after, before), findings.chance_of(early, late)))]
 
 
 def _check_flooding(trajectories: Trajectories) -> Check:
     """Whether texts that repeat themselves are paid better than the others, in one hypothesis about both quantities."""
     known = np.flatnonzero(~np.isnan(trajectories.repetition))
     reward = trajectories.reward[known]
-    why = f"{len(known):,} texts have {FEWEST_WORDS} words or more, and {pay.FEWEST} are needed"
-    if len(known) >= pay.FEWEST:
+    why = f"{len(known):,} texts have {FEWEST_WORDS} words or more, and {findings.FEWEST} are needed"
+    if len(known) >= findings.FEWEST:
         why = "" if (reward > 0).any() else "no text has a positive reward"
     if why:
         return Check(FLOODING, skipped=why)
@@ -682,14 +672,14 @@ def _check_flooding(trajectories: Trajectories) -> Check:
         np.bincount(trajectories.episode[known], one, len(trajectories.episodes))
         for one in (positive, positive * flooded)
     )
-    share, error = map(float, pay.ratio(of_flooded, of_all))
+    share, error = map(float, findings.ratio(of_flooded, of_all))
     worst = known[int(np.where(flooded, reward, -np.inf).argmax())]
     sentence = (
         f"{int(flooded.sum()):,} of {len(known):,} texts say more than half of their phrases again; they are paid "
         f"{above[flooded].mean() - above[~flooded].mean():+.3g} against the others of their prompts, and get "
-        f"{percent(share, *pay.ends(share, error))} of the pay, most in episode "
+        f"{percent(share, *findings.ends(share, error))} of the pay, most in episode "
         f"{quoted(trajectories.episodes[trajectories.episode[worst]])}"
     )
     margin = PAID_BETTER * float(above.std())
-    p = max(chance_of(above[~flooded] + margin, above[flooded]), pay.above(share, error, FLOODED_PAY))
+    p = max(findings.chance_of(above[~flooded] + margin, above[flooded]), findings.above(share, error, FLOODED_PAY))
     return Check(FLOODING, scope, (Suspicion(sentence, "", share, p),))

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.findings import Captions, Findings, group_captions
+from motif_jax.audit.findings import Captions, Findings, Steps, group_captions
 from motif_jax.audit.judge import (
     EpisodePairs,
     Evidence,
@@ -18,7 +18,6 @@ from motif_jax.audit.judge import (
     examine,
     make_plan,
 )
-from motif_jax.audit.pay import Steps
 
 WORTHS = {  # of events, as rules have them
     "kills": 3.0, "descends": 3.0, "takes gold": 2.0, "hits": 1.0, "sees gold": 1.0, "opens": 0.5, "finds a door": 0.25,

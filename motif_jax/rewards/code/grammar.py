@@ -77,6 +77,10 @@ class Argument(NamedTuple):
     of: tuple[str, ...] = ORDER
     forms: tuple[str, ...] = ()  # only these forms; (): any
 
+    def takes(self, type_: str, of: str, form: str) -> bool:
+        """Whether it can be such a value."""
+        return type_ in self.types and (of in self.of or self.of == ORDER) and (not self.forms or form in self.forms)
+
 
 class Function(NamedTuple):
     """A function: it has at least `least` arguments, and at most as many as `args`."""
@@ -377,8 +381,7 @@ class _Parser:
                 raise ProgramError(right.place, "the divisor must be a number other than 0, such as x / 10")
             return Expression(name, result, last_of(*operands), operands)
         if type_ := operator.result(left.type, right.type):
-            kind = f"text {name}" if left.type == TEXTS else name
-            return Expression(kind, type_, last_of(left, right), (left, right))
+            return Expression(name, type_, last_of(left, right), (left, right))
         fix = "compare numbers, texts with ==, or a grid with a number in any(...) or count(...)"
         if FLAG in (left.type, right.type):
             fix = "write x or not x for a flag x, and 1 < x and x < 3 for 1 < x < 3"
@@ -403,11 +406,7 @@ class _Parser:
             raise ProgramError(token.place, f"{name} is written as {function.usage}, not with {len(args)} arguments")
         known = function.args[1:] if name == "says" and len(args) == 1 else function.args
         for value, wanted in zip(args, known, strict=False):
-            if (
-                value.type not in wanted.types
-                or value.of not in wanted.of
-                or (wanted.forms and value.form not in wanted.forms)
-            ):
+            if not wanted.takes(value.type, value.of, value.form):
                 hint = ADVICE.get(value.type, "") if value.type not in wanted.types else ""
                 problem = f"{name} needs {wanted.what}, as in {function.usage}, not a {value.of} {value.type}{hint}"
                 raise ProgramError(value.place, problem)
@@ -496,7 +495,7 @@ def terms_of(program: Program, negative: bool = False) -> Iterator[Program]:
 
 def _written(one: Expression, least: int = LOWEST) -> str:
     """The text of a tree, in parentheses if its operator is weaker than `least`."""
-    symbol = "-" if one.kind == "negative" else one.kind.removeprefix("text ")
+    symbol = "-" if one.kind == "negative" else one.kind
     if one.kind == "number":
         return repr(one.value).removesuffix(".0")
     quoted = f'"{one.text}"'

@@ -284,8 +284,7 @@ class Grammar:
         if name == "says":  # the first of its two arguments can be left out
             return sort.form == WORD if place and more.first == NAMED else not place and sort.form in (NAMED, WORD)
         wanted = function.args[place]
-        takes = wanted.of == ORDER if sort.of == CHANGED else ORDER[sort.of] in wanted.of
-        if sort.type not in wanted.types or not takes or (wanted.forms and sort.form not in wanted.forms):
+        if not wanted.takes(sort.type, "changed" if sort.of == CHANGED else ORDER[sort.of], sort.form):
             return False
         if name == "distance" and not place:
             return sort.form in self._readable.viewpoints

@@ -12,8 +12,11 @@ from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_back
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit.findings import (
+    SECOND,
     SEVERAL,
     Captions,
+    Figures,
+    Steps,
     group_captions,
     make_record,
     mean_by,
@@ -22,7 +25,6 @@ from motif_jax.audit.findings import (
     write_page,
 )  # fmt: skip
 from motif_jax.audit.judge import EpisodePairs, Evidence, Labels, QuestionLimits, episode_text, examine, make_plan
-from motif_jax.audit.pay import SECOND, Figures, Steps
 from motif_jax.audit.trajectories import audit_file
 from motif_jax.captions import decode
 from motif_jax.console import print_line

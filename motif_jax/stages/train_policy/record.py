@@ -19,8 +19,8 @@ import numpy as np
 
 from motif_jax.actors.acting import OverlappedLoop, RolloutBatch, RolloutLoop
 from motif_jax.actors.pool import ActorPool
+from motif_jax.audit.findings import Steps
 from motif_jax.audit.judge import audit_in_flight
-from motif_jax.audit.pay import Steps
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.devices.mesh import host_part
