@@ -281,8 +281,6 @@ def _cell(text: str | None) -> Any:
 
 
 class _Column:
-    """A growing column of texts, as numbers."""
-
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.repetition = array("d")  # of each different text
@@ -328,8 +326,6 @@ def repetition_of(text: str) -> float:
 
 
 class _Reader:
-    """The columns of the rows so far."""
-
     def __init__(self) -> None:
         self.episodes: dict[str | int, int] = {}
         self.steps_of = array("q")  # rows of each episode
@@ -341,7 +337,6 @@ class _Reader:
         self.unread: dict[str, None] = {}
 
     def add(self, row: Any, line: int) -> None:
-        """Takes a row; raises ValueError for one that cannot be used."""
         if len(self.line) >= MOST_ROWS:
             raise ValueError(f"there are more than {MOST_ROWS:,} rows")
         episode = self._episode(row.get("episode"))
@@ -420,7 +415,6 @@ class _Reader:
 
 
 def _number(value: Any, column: str) -> float:
-    """A number, NaN for None."""
     _expect(value is None or (type(value) in (int, float, bool) and abs(value) <= LARGEST), column, value)
     return float("nan") if value is None else float(value)
 
@@ -452,8 +446,6 @@ PRIME = 0x9E3779B97F4A7C15 - 2**64
 
 
 class _Data(NamedTuple):
-    """What the checks of single steps take."""
-
     captions: Captions
     steps: Steps
     worth: np.ndarray  # of each step, NaN where unknown. [T]

@@ -22,7 +22,6 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward import evidence as proofs
 from motif_jax.stages.write_reward import job, stages_of
 from motif_jax.stages.write_reward.writers import Attempt, Brief, GuidedWriter, ScriptedWriter, examples, talk
 from motif_jax.structs import UserError
@@ -185,7 +184,7 @@ def test_the_fast_view_of_the_study_is_that_of_minigrid(monkeypatch, level):
 
 
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
-    recorded = proofs.record_episodes(config_of(steps=2_000), READABLE)
+    recorded = job.record_episodes(config_of(steps=2_000), READABLE)
     brief = Brief("find gold", "a game", READABLE, {"You see gold": 3}, ["You see gold"], (),
                   recorded.ranges(READABLE), recorded.moments(READABLE))  # fmt: skip
     assert len(brief.moments) == 3
@@ -251,9 +250,9 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     assert len(rows[0]["trained"]["return"]) == 2
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training-0").exists()  # the program is that of round 1
-    alone = proofs.record_episodes(viewed(config, "write_reward"), READABLE)
+    alone = job.record_episodes(viewed(config, "write_reward"), READABLE)
     more = READABLE, [trained], len(alone.captions)
-    played = [proofs.record_episodes(viewed(config, "write_reward"), *more) for _ in range(2)]
+    played = [job.record_episodes(viewed(config, "write_reward"), *more) for _ in range(2)]
     assert played[0].captions == played[1].captions != alone.captions
     both, program = alone.with_others(played[0]), check("record(gold) + once(stairs > 0)", READABLE)
     returns = [one.returns(one.pay(program)) for one in (alone, played[0], both)]
@@ -294,7 +293,7 @@ def test_the_best_is_chosen_anew_when_the_judge_has_seen_agents(tmp_path, monkey
 
     def see_agents(config, workdir, evidence, agents, *_):
         assert len(agents) == 2
-        return evidence._replace(choosing=proofs.Pairs(evidence.choosing.episodes, 1 - evidence.choosing.judged))
+        return evidence._replace(choosing=job.Pairs(evidence.choosing.episodes, 1 - evidence.choosing.judged))
 
     monkeypatch.setattr(job, "train", train)
     monkeypatch.setattr(job, "see_agents", see_agents)
@@ -330,18 +329,18 @@ def test_a_number_sign_in_quotes_begins_no_comment():
 
 
 def test_the_order_of_liked_captions_is_that_of_the_games():
-    recorded = proofs.RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
-    assert job.liked_captions(recorded, proofs.Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
+    recorded = job.RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
+    assert job.liked_captions(recorded, job.Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
 
 
 @pytest.fixture(scope="module")
 def tried():
     """Tries a program on random play of treasure, where the judge counts gold."""
-    recorded = proofs.record_episodes(config_of(steps=8_000), READABLE)
+    recorded = job.record_episodes(config_of(steps=8_000), READABLE)
     pairs = recorded.choose_pairs(40, 0)
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T
-    judged = proofs.Pairs(pairs, np.where(first == second, 0.5, second > first))
+    judged = job.Pairs(pairs, np.where(first == second, 0.5, second > first))
     texts = ["\n".join(captions) for captions in recorded.captions]
 
     brief = Brief("gold", "", READABLE, {}, job.liked_captions(recorded, judged))
@@ -396,7 +395,7 @@ def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told)
     ([0, 1, 2, 3], ""), ([0, 0, 0, 0], ""),
 ])  # fmt: skip
 def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(learnt, said):
-    pairs = proofs.Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
+    pairs = job.Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
     figures, finding = job.compare_with_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
     assert said in finding
     assert bool(said) == bool(finding)

@@ -499,7 +499,6 @@ class Speller:
         return bool(whole and self._follow(whole, ""))
 
     def complete(self, spelling: Spelling) -> str:
-        """A text that completes a program."""
         added = ""
         if spelling.in_quotes:
             part = spelling.part[1:]
@@ -568,7 +567,6 @@ class Speller:
         return self._at(at.states, character, quoted=at.quoted) if begins else None
 
     def _continues(self, spelling: Spelling, part: str) -> bool:
-        """Whether the next terminal can begin so."""
         following = self._following(spelling)
         if part[0] not in DIGITS:
             return any(one.startswith(part) for one in following)
@@ -581,7 +579,6 @@ class Speller:
         return ZERO in following or (LITERAL in following and len(part) < len("0.") + DECIMALS)
 
     def _quoted(self, spelling: Spelling, character: str) -> Spelling | None:
-        """A text in quotes goes on or ends."""
         text = spelling.part[1:]
         is_blank = not text.strip()
         if character == QUOTE:

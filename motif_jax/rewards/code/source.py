@@ -91,11 +91,9 @@ def check_choice(choice: SourceChoice, config: SourcesConfig, world: Any) -> Non
 
 def read_program(file: str, world: Any) -> Program:
     """Reads and checks a program; raises UserError with the file and the place of the error."""
-    path = Path(file)
     with legible(f"the reward program {shown(file)}", FLAG):
-        data = read_bytes(path, MOST_BYTES)
-    readable = find_readable(world)
+        data = read_bytes(Path(file), MOST_BYTES)
     try:
-        return check(data.decode(errors="replace"), readable)  # what is not ASCII is refused with its place
+        return check(data.decode(errors="replace"), find_readable(world))  # what is not ASCII is refused with its place
     except ProgramError as error:
         raise UserError(f"{shown(file)}, {error} ({FLAG})") from error
