@@ -114,7 +114,7 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
 @pytest.mark.parametrize("takes", ["vllm", "llama.cpp", "plain"])
 def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
     server = model("gained(gold)")
-    run(with_model(server, proposals=1, revisions=1, grammar=takes), tmp_path)
+    run(with_model(server, proposals=1, revisions=1, grammar=takes, steps=1_000), tmp_path)
     body = server.asked[-1]
     found = {"vllm": body.get("structured_outputs", {}).get("grammar"), "llama.cpp": body.get("grammar")}
     assert {name for name, grammar in found.items() if grammar} == {takes} - {"plain"}
@@ -209,7 +209,7 @@ def test_a_model_is_shown_of_a_long_caption_what_it_may_quote():
 
 def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_path, model):
     server = model(PROSE, f"Sorry.\n```\ngained(gold)\n```\n{PROSE}")
-    _, record = run(with_model(server, proposals=1, revisions=0), tmp_path)
+    _, record = run(with_model(server, proposals=1, revisions=0, steps=1_000), tmp_path)
     assert record["best"]["program"] == "gained(gold)"
     assert len(server.asked) == 2
     assert "it cannot be read: line " in server.asked[1]["messages"][-1]["content"]
@@ -218,7 +218,7 @@ def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_pa
 def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
     server = model(PROSE)
     with pytest.raises(UserError, match=r"none of 2 programs could be read after 3 attempts each; .* line 1"):
-        run(with_model(server, proposals=2), tmp_path)
+        run(with_model(server, proposals=2, steps=1_000), tmp_path)
     assert len(server.asked) == 6
     assert not (tmp_path / "write_reward/best.reward").exists()
 
@@ -383,7 +383,7 @@ def test_defects_of_a_program_are_found(tried, program, agreement, said):
 @pytest.mark.parametrize("told", ["diagnoses", "metrics"])
 def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told):
     server = model("200 * gained(gold)")
-    run(with_model(server, proposals=1, revisions=1, told=told), tmp_path)
+    run(with_model(server, proposals=1, revisions=1, told=told, steps=1_000), tmp_path)
     said = server.asked[-1]["messages"][-1]["content"]
     assert ("out of scale: its largest reward is 200" in said) == (told == "diagnoses")
     assert ("- deviation of returns: " in said) == (told == "metrics")
