@@ -50,9 +50,7 @@ def test_training_goes_on_to_the_same_bits(trained, tmp_path):
     for name in ("one", "other"):
         shutil.copytree(folder / "run", tmp_path / name)
         run(tmp_path / name, 1280, sources=sources)
-    run(tmp_path / "again", 640, sources=sources)
-    for one, other in (("one", "other"), ("again", folder / "run")):
-        assert_same_bits(arrays(tmp_path / one)[1], arrays(tmp_path / other)[1])
+    assert_same_bits(arrays(tmp_path / "one")[1], arrays(tmp_path / "other")[1])
 
 
 def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_path, capsys):

@@ -86,6 +86,7 @@ class Function(NamedTuple):
     """A function: it has at least `least` arguments, and at most as many as `args`."""
 
     usage: str
+    meaning: str  # for a model
     args: tuple[Argument, ...]
     least: int
     result: str
@@ -116,20 +117,28 @@ QUOTED = Argument("a text in double quotes", (TEXTS,), ORDER, (WORD,))
 GRID_NAME, CELL = Argument("a grid by its name", GRIDS), Argument("the comparison of a grid", (CELLS,))
 INDEX = Argument("an index from 0", NUMBERS, (CONSTANT,), (ZERO, LITERAL))
 FUNCTIONS: Mapping[str, Function] = {
-    "gained": Function("gained(gold)", (NUMBER_OF_MOMENT,), 1, NUMBER, STEP),
-    "record": Function("record(depth)", (CHANGING_NUMBER,), 1, NUMBER, STEP),
-    "rose": Function("rose(health < 5)", (ANY_FLAG,), 1, FLAG, STEP),
-    "once": Function('once(says("key"))', (ANY_FLAG,), 1, FLAG, STEP),
-    "still": Function("still()", (), 0, FLAG, STEP),
-    "says": Function('says("you kill") or says(mission, "red")', (TEXT_NAME, QUOTED), 1, FLAG),
-    "at": Function("at(grid, i, j)", (GRID_NAME, INDEX, INDEX, INDEX), 2, NUMBER),
-    "any": Function("any(grid == 8)", (CELL,), 1, FLAG),
-    "count": Function("count(grid == 8)", (CELL,), 1, NUMBER),
-    "distance": Function("distance(grid, 8)", (GRID_NAME, ANY_NUMBER), 2, NUMBER),
-    "min": Function("min(x, 5)", (ANY_NUMBER,) * 8, 2, NUMBER),
-    "max": Function("max(x, 0)", (ANY_NUMBER,) * 8, 2, NUMBER),
-    "abs": Function("abs(x)", (ANY_NUMBER,), 1, NUMBER),
-}
+    "gained": Function("gained(gold)", "after the step less before it", (NUMBER_OF_MOMENT,), 1, NUMBER, STEP),
+    "record": Function(
+        "record(depth)", "how far it exceeds its best of the episode, otherwise 0", (CHANGING_NUMBER,), 1, NUMBER, STEP
+    ),
+    "rose": Function("rose(health < 5)", "true, and not before the step", (ANY_FLAG,), 1, FLAG, STEP),
+    "once": Function('once(says("key"))', "true for the first time in the episode", (ANY_FLAG,), 1, FLAG, STEP),
+    "still": Function("still()", "the step has changed nothing", (), 0, FLAG, STEP),
+    "says": Function(
+        'says("you kill") or says(mission, "red")', "the caption of the step, or another text, contains this text",
+        (TEXT_NAME, QUOTED), 1, FLAG,
+    ),
+    "at": Function("at(grid, i, j)", "a cell of a grid, from 0", (GRID_NAME, INDEX, INDEX, INDEX), 2, NUMBER),
+    "any": Function("any(grid == 8)", "whether a cell is so", (CELL,), 1, FLAG),
+    "count": Function("count(grid == 8)", "how many cells are so", (CELL,), 1, NUMBER),
+    "distance": Function(
+        "distance(grid, 8)", "steps from the agent to the nearest such cell, 1000 without one",
+        (GRID_NAME, ANY_NUMBER), 2, NUMBER,
+    ),
+    "min": Function("min(x, 5)", "the least", (ANY_NUMBER,) * 8, 2, NUMBER),
+    "max": Function("max(x, 0)", "the most", (ANY_NUMBER,) * 8, 2, NUMBER),
+    "abs": Function("abs(x)", "without its sign", (ANY_NUMBER,), 1, NUMBER),
+}  # fmt: skip
 
 
 # ---- tokens
