@@ -217,7 +217,6 @@ def load_rewards(config: AuditConfig, workdir: Path) -> tuple[Reward | None, Rew
     facts = [one.facts.get("config", {}) for one in (audited, second)]
     seeds = [one.get("seed") for one in facts]
     goals = [one.get("annotate", {}).get("goal") for one in facts]
-    shown, others = ({message.tobytes() for message in one.captions if message.any()} for one in (audited, second))
     reasons = {
         "reads more than messages, so captions have no value": not second.reads_only_messages,
         "is the audited one": reward_checksum(second) == reward_checksum(audited),
@@ -225,7 +224,6 @@ def load_rewards(config: AuditConfig, workdir: Path) -> tuple[Reward | None, Rew
         f"was learnt for the goal {goals[1]!r}, the audited one for {goals[0]!r}": (
             None not in goals and goals[0] != goals[1]
         ),
-        "was learnt from other captions than the audited one": bool(shown and others and shown.isdisjoint(others)),
     }
     for reason, holds in reasons.items():
         if holds:
