@@ -196,7 +196,7 @@ def test_operators_bind_as_in_python(text, tree):
     ("1 + zzz", 5, "unknown name 'zzz': this world has body, column, "),
     ("still", 1, r"unknown name 'still': write still\(\)"),
     ("gained(gold, 1)", 1, r"gained is written as gained\(gold\), not with 2 arguments"),
-    ("once(gold)", 6, "once needs a flag that changes, such as x > 0, as in .*, not a moment number: compare it"),
+    ("once(gold)", 6, "once needs a flag that changes, such as x > 0, as in .*, not a number .moment.: compare it"),
     ("1 < gold < 3", 10, "1 < x and x < 3"),
     ("at(view, 0.5, 0)", 1, r"view has the shape \(3, 4\): write at\(view, i, j\), from 0"),
 ])  # fmt: skip

@@ -417,7 +417,7 @@ class _Parser:
         for value, wanted in zip(args, known, strict=False):
             if not wanted.takes(value.type, value.of, value.form):
                 hint = ADVICE.get(value.type, "") if value.type not in wanted.types else ""
-                problem = f"{name} needs {wanted.what}, as in {function.usage}, not a {value.of} {value.type}{hint}"
+                problem = f"{name} needs {wanted.what}, as in {function.usage}, not a {value.type} ({value.of}){hint}"
                 raise ProgramError(value.place, problem)
         special: dict[str, Any] = {"says": self._says, "at": self._cell, "distance": self._distance}
         return self._node(token, special.get(name, self._called)(token, *args), *args)
