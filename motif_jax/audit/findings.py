@@ -152,10 +152,6 @@ class Captions(NamedTuple):
         """The number of the neutral moment's caption; -1 without it."""
         return self.texts.index("") if "" in self.texts else -1
 
-    def group_values(self, times: np.ndarray) -> np.ndarray:
-        """The mean reward of each group over the times that its captions were seen; NaN where unknown. [U] -> [G]"""
-        return mean_by(self.group, self.values, len(self.names), times)
-
 
 def mean_by(number: np.ndarray, values: np.ndarray, count: int, weights: np.ndarray | None = None) -> np.ndarray:
     """The mean of the known values with each number; NaN where there are none. [T], [T] -> [count]"""
@@ -238,6 +234,7 @@ class Paid(NamedTuple):
     total: np.ndarray  # positive pay of each episode. [E]
     by_episode: np.ndarray  # of each episode by group, for the K groups that are paid at all. [E, K]
     columns: np.ndarray  # the numbers of these groups. [K]
+    values: np.ndarray  # the mean reward of each group over its steps; NaN where unknown. [G]
 
     def together(self, groups: np.ndarray) -> tuple[float, float]:
         """The share of several groups ([G] bool), and its standard error."""
@@ -259,7 +256,9 @@ def share_pay(steps: Steps, captions: Captions) -> Paid:
     total, share, error = table.sum(1), np.zeros(count), np.zeros(count)
     if len(columns):
         share[columns], error[columns] = ratio(table, total[:, None])
-    return Paid(share, error, times, total, table, columns)
+    seen = np.bincount(steps.caption, minlength=len(captions.texts))
+    values = mean_by(captions.group, captions.values, count, seen)
+    return Paid(share, error, times, total, table, columns, values)
 
 
 def ratio(parts: np.ndarray, wholes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -279,8 +278,7 @@ def check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | 
     """The four checks; `worthless`: why two of them cannot be made, or ""."""
     checks = [Check(name, skipped=worthless) for name in (PAY, INFLATED)]
     if not worthless:
-        values = captions.group_values(np.bincount(steps.caption, minlength=len(captions.texts)))
-        checks = [check_neutral(captions, paid), check_inflation(captions, paid, values)]
+        checks = [check_neutral(captions, paid), check_inflation(captions, paid)]
     return [*checks, check_loops(captions, paid, steps), check_held(captions, paid, steps, still)]
 
 
@@ -311,22 +309,19 @@ def ends(share: float, error: float) -> tuple[float, float]:
     return share - Z95 * error, share + Z95 * error
 
 
-def check_inflation(captions: Captions, paid: Paid, values: np.ndarray) -> Check:
+def check_inflation(captions: Captions, paid: Paid) -> Check:
     """Finds inflated groups: [(r - r0) / (r* - r0)] / (w / w*) is above INFLATION.
 
     0 is the neutral moment, of worth 0, * the rule that the judge likes best among those seen SEEN times. The error of
     r is the spread of the values within groups; r0 has none, as no moment is more frequent. A group counts only if its
     share of the pay passes MATTERS.
-
-    Args:
-      captions: with a worth that has degrees.
-      values: the mean reward of each group, NaN where unknown. [G]
     """
     nothing = captions.shows_nothing
     if nothing < 0 or np.isnan(captions.values[nothing]):
         return Check(INFLATED, skipped="this world has no moment without a message, so there is no neutral reward")
     if not captions.degrees:
         return Check(INFLATED, skipped="this judge gives an order of captions and no degrees")
+    values = paid.values  # [G]
     known = ~np.isnan(captions.worth) & ~np.isnan(values)
     # The groups that the judge likes best, all of the same worth; groups of several rules are left out.
     single = np.array([not captions.ruled or SEVERAL not in name for name in captions.names])
@@ -423,9 +418,8 @@ def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray |
     return Check(HELD, f"{len(paid.total):,} episodes", (suspicion,))
 
 
-def most_paid(paid: Paid, captions: Captions, times: np.ndarray) -> list[dict[str, Any]]:
-    """The kinds of captions that get most of the pay. `times`: how often each caption was seen. [U]"""
-    values = captions.group_values(times)
+def most_paid(paid: Paid, captions: Captions) -> list[dict[str, Any]]:
+    """The kinds of captions that get most of the pay."""
     rows = []
     for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:
         share = float(paid.share[group])
@@ -435,7 +429,7 @@ def most_paid(paid: Paid, captions: Captions, times: np.ndarray) -> list[dict[st
         each = share * float(paid.total.sum()) / int(paid.times[group])
         rows.append({
             "captions": captions.names[group], "share": share, "low": max(low, 0.0), "high": min(high, 1.0),
-            "times": int(paid.times[group]), "each": each, "reward": float(values[group]),
+            "times": int(paid.times[group]), "each": each, "reward": float(paid.values[group]),
             "worth": float(captions.worth[group]),
         })  # fmt: skip
     return rows

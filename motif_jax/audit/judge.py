@@ -379,7 +379,7 @@ def examine(
     why = evidence.steps if isinstance(evidence.steps, str) else ""
     if isinstance(evidence.steps, Steps):
         paid = findings.share_pay(evidence.steps, captions)
-        most = findings.most_paid(paid, captions, evidence.seen()[1])
+        most = findings.most_paid(paid, captions)
         if len(paid.total) < findings.FEWEST:
             why = f"{len(paid.total)} episodes were evaluated, and {findings.FEWEST} are needed"
             why += " (--config.evaluate.episodes)"
@@ -454,5 +454,5 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> F
     if not np.isnan(worth).all():
         checks = [findings.check_neutral(of_label, paid).advised(MORE_LABELS)]
     checks.append(findings.check_loops(of_kind, paid, steps))
-    most = findings.most_paid(paid, of_label, np.bincount(steps.caption, minlength=len(texts)))
+    most = findings.most_paid(paid, of_label)
     return findings.conclude(checks, most, paid.together(of_label.worth <= 0)[0])

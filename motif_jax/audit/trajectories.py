@@ -553,9 +553,8 @@ def _check_steps(data: _Data) -> tuple[list[Check], list[dict[str, Any]]]:
     if why:
         return [*(Check(name, skipped=why) for name in findings.CHECKS), *judged], []
     paid = findings.share_pay(steps, captions)
-    times = np.bincount(steps.caption, minlength=len(captions.texts))
     checks = findings.check_pay(captions, paid, steps, data.still, worthless)
-    return [*checks, *judged], findings.most_paid(paid, captions, times)
+    return [*checks, *judged], findings.most_paid(paid, captions)
 
 
 def _check_order(data: _Data) -> Check:
