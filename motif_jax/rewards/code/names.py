@@ -81,7 +81,7 @@ def find_readable(world: Any) -> Readable:
         )
     for name, spec in specs.items():
         if not name.startswith(PREFIX) and (found := _type(spec)):
-            entries[name] = Entry(found, MOMENT, name, spec.shape, (), _after(name, specs))
+            entries[name] = Entry(found, MOMENT, name, tuple(map(int, spec.shape)), (), _after(name, specs))
         elif name.startswith(PREFIX) and not spec.shape and name not in entries:
             entries[name] = Entry(NUMBER, STEP, name)
     entries = {name: entry for name, entry in entries.items() if NAME.fullmatch(name) and name not in WORDS}
@@ -127,7 +127,7 @@ def _is_sound(name: object, entry: Entry) -> bool:
 
 def _type(spec: ArraySpec) -> str:
     if spec.kind == TEXT or spec == CAPTIONS["message"]:
-        return TEXTS
+        return TEXTS if len(spec.shape) == 1 else ""
     if not spec.shape:
         return FLAG if spec.dtype == "bool" else NUMBER
     return GRID if len(spec.shape) <= MOST_AXES else ""
