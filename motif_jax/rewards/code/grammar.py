@@ -412,7 +412,8 @@ class _Parser:
         self._close(token)
         function = FUNCTIONS[name]
         if not function.least <= len(args) <= len(function.args):
-            raise ProgramError(token.place, f"{name} is written as {function.usage}, not with {len(args)} arguments")
+            number = f"{len(args)} argument{'s' * (len(args) != 1)}"
+            raise ProgramError(token.place, f"{name} is written as {function.usage}, not with {number}")
         known = function.args[1:] if name == "says" and len(args) == 1 else function.args
         for value, wanted in zip(args, known, strict=False):
             if not wanted.takes(value.type, value.of, value.form):

@@ -87,8 +87,8 @@ def find_readable(world: Any) -> Readable:
     entries = {name: entry for name, entry in entries.items() if NAME.fullmatch(name) and name not in WORDS}
     try:
         for name, (observation, index) in getattr(world, "numbers", {}).items():
-            after = _after(observation, specs)
-            entries[name] = Entry(NUMBER, MOMENT, observation, specs[observation].shape, (index,), after)
+            shape = tuple(map(int, specs[observation].shape))
+            entries[name] = Entry(NUMBER, MOMENT, observation, shape, (index,), _after(observation, specs))
         still = getattr(world, "still", ()) or (one for one in world.reads if one in entries and one not in CAPTIONS)
         return Readable(entries, getattr(world, "viewpoints", {}), tuple(still)).checked()
     except (AttributeError, KeyError, TypeError, ValueError) as error:
