@@ -11,19 +11,8 @@ import numpy as np
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
-from motif_jax.audit.findings import (
-    SECOND,
-    SEVERAL,
-    Captions,
-    Figures,
-    Steps,
-    group_captions,
-    make_record,
-    mean_by,
-    print_record,
-    record_blocks,
-    write_page,
-)  # fmt: skip
+from motif_jax.audit import findings
+from motif_jax.audit.findings import SECOND, Captions, Figures, Steps, group_captions, mean_by
 from motif_jax.audit.judge import EpisodePairs, Evidence, Labels, QuestionLimits, episode_text, examine, make_plan
 from motif_jax.audit.trajectories import audit_file
 from motif_jax.captions import decode
@@ -54,13 +43,13 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
         stage.bind(config)
         with naming("--config.audit.trajectories"):
             record = audit_file(Path(file))
-        write_page(stage.path, record)
+        findings.write_page(stage.path, record)
     else:
         record, refused = audit_workdir(config, stage, open_backend)
-    stage.section("The audit", *record_blocks(record))
+    stage.section("The audit", *findings.record_blocks(record))
     stage.report()
     stage.write(FILE, record | {"stamp": "" if refused else stamp})
-    print_record(record, stage.path / f"{FILE}.json")
+    findings.print_record(record, stage.path / f"{FILE}.json")
     if refused:
         print_line(f"audit: the server refused {refused:,} questions; the same command asks them again")
 
@@ -80,12 +69,12 @@ def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBacken
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
     opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
-    findings, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
+    found, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
     learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
     if judge not in learnt_from:
         judge += f" (the reward was learnt from {', '.join(learnt_from)})"
     player = players["agent"].name if players else ""
-    return make_record(findings, player, judge), answers.refused
+    return findings.make_record(found, player, judge), answers.refused
 
 
 # ---- evidence
@@ -246,7 +235,7 @@ def _captions(
     if find_backend(config.annotate).by_rules:
         lexicon = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
         valued = [lexicon.worth(text) for text in texts]
-        rules = [why.replace(", ", SEVERAL) if worth else "" for worth, why in valued]
+        rules = [why.replace(", ", findings.SEVERAL) if worth else "" for worth, why in valued]
         group, names = group_captions(texts, rules)
         worth = np.zeros(len(names))
         worth[group] = [value for value, _ in valued]
