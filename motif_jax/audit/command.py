@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from motif_jax.audit.record import FILE, print_record, write_page
-from motif_jax.audit.trajectory_checks import NAMES, audit_file
+from motif_jax.audit.findings import FILE, print_record, write_page
+from motif_jax.audit.trajectories import NAMES, audit_file
 from motif_jax.files import write_json
 from motif_jax.structs import UserError
 from motif_jax.system.startup import run_program, say, set_up_process
@@ -42,15 +42,12 @@ def main(argv: list[str] | None = None) -> int:
         if unknown := sorted(failing - {ANY, *NAMES}):
             raise UserError(f"there is no finding {unknown[0]!r}: choose any, {names} (--fail-on)")
         record = audit_file(chosen.file, chosen.outcome)
-        try:
-            write_page(folder, record)
-            write_json(folder / f"{FILE}.json", record)
-        except OSError as error:
-            raise UserError(f"cannot write to {str(folder)!r}: {error.strerror} (--out)") from None
-        print_record(record, folder / f"{FILE}.json")
-    except UserError as error:
+        write_page(folder, record)
+        write_json(folder / f"{FILE}.json", record)
+    except (UserError, OSError) as error:  # OSError: the folder cannot be written
         say(error)
         return 2
+    print_record(record, folder / f"{FILE}.json")
     found = {one["check"] for one in record["findings"]}
     return int(bool(found if ANY in failing else found & failing))
 

@@ -3,16 +3,27 @@
 Each check tests the hypothesis that a quantity does not pass its threshold. Over all suspicions of all checks together,
 Holm's procedure keeps the chance of any false alarm at LEVEL. Findings come worst first: by the share of the pay, of
 the episodes or of the answers that they touch.
+
+The checks here need no judge. Those of the pay are pay for neutral captions, inflation, loops, and held pay. Two more
+find an agent that is worse than random play in the world's own figures, and inversions, kinds of captions that the
+reward puts on the wrong side of others by the judge's labels. Pay is the learnt reward of a step as the agent receives
+it, before its coefficient. Shares are of the positive pay.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+
+from motif_jax.console import clean, print_line
+from motif_jax.files import write_whole
+from motif_jax.pages.blocks import esc, exact, findings_blocks, page, table
+from motif_jax.rewards.statistics import Z95, ranks, share_interval
 
 LEVEL = 0.05  # chance of a false alarm in a whole audit
 EXACT = 2000  # trials up to which binomial tails are summed; beyond, the normal distribution is close enough
@@ -49,7 +60,7 @@ class Findings(NamedTuple):
     found: list[Suspicion]  # worst first
     clear: list[Check]  # checks that found nothing
     skipped: list[Check]
-    paid: Sequence[dict[str, Any]]  # see `pay.most_paid`; a `worth` of NaN: unknown
+    paid: Sequence[dict[str, Any]]  # see `most_paid`; a `worth` of NaN: unknown
     neutral: float = 0.0  # in flight: the share of the pay for captions that the judge calls neutral or worse
 
 
@@ -140,10 +151,6 @@ class Captions(NamedTuple):
         """The number of the neutral moment's caption; -1 without it."""
         return self.texts.index("") if "" in self.texts else -1
 
-    def group_values(self, times: np.ndarray) -> np.ndarray:
-        """The mean reward of each group over the times that its captions were seen; NaN where unknown. [U] -> [G]"""
-        return mean_by(self.group, self.values, len(self.names), times)
-
 
 def mean_by(number: np.ndarray, values: np.ndarray, count: int, weights: np.ndarray | None = None) -> np.ndarray:
     """The mean of the known values with each number; NaN where there are none. [T], [T] -> [count]"""
@@ -175,3 +182,425 @@ def group_captions(texts: Sequence[str], rules: Sequence[str] | None = None) -> 
 def without_digits(text: str) -> str:
     """The caption with # for every number."""
     return re.sub(r"\d+", "#", text) or NOTHING
+
+
+# ---- the checks of pay, figures and labels, by arrays alone
+
+FEWEST = 20  # episodes; fewer say little about shares
+NEUTRAL_GROUP = 0.05  # share of the pay for one neutral group that is reported if passed
+NEUTRAL_PAY = 0.1  # the same for all of them
+MATTERS = 0.05  # share of the pay from which inflation matters
+INFLATION = 2.0
+SEEN = 20  # times, for the group that the judge likes best
+LEAST_SPREAD = 0.05  # of values within a group, as a share of the distance between the neutral and the best
+LOOP = 0.2  # share of an episode's pay for repeats of one caption
+LOOPING = 0.1  # share of the episodes
+REPEATS = 3  # at least, within an episode
+HELD_STEPS = 3  # in a row, from which an agent stands
+HELD_PAY = 0.05  # share of the pay
+
+FEWEST_QUESTIONS = 20  # about a kind of captions
+WRONG = 0.5  # share of the labels of a kind of captions that is reported if passed: worse than chance
+SHOWN = 12  # kinds of captions in the table of pay
+
+PAY, INFLATED, LOOPS, HELD = CHECKS = "pay for neutral captions", "inflation", "loops", "held pay"
+WORSE, INVERSIONS = "worse than random play", "inversions"
+SECOND = "--config.audit.second_reward_dir"
+THRESHOLD = "a higher --config.policy.threshold_quantile"
+MORE_DEGREES = "labels with degrees (--config.reward.labels=soft) or more pairs (--config.collect.num_pairs)"
+
+Figures = Mapping[str, tuple[np.ndarray, np.ndarray]]  # by name: of the agent's episodes and of random play's. [E] each
+
+
+class Steps(NamedTuple):
+    """The steps of E episodes, one after another."""
+
+    episode: np.ndarray  # 0 to E - 1. [T] int
+    caption: np.ndarray  # number of the caption that is rewarded. [T] int
+    pay: np.ndarray  # [T] float
+
+    @property
+    def episodes(self) -> int:
+        return int(self.episode.max(initial=-1)) + 1
+
+
+class Paid(NamedTuple):
+    """How the positive pay of some episodes is shared among the groups of captions."""
+
+    share: np.ndarray  # [G] float64
+    error: np.ndarray  # standard error over episodes. [G]
+    times: np.ndarray  # steps that show the group. [G]
+    total: np.ndarray  # positive pay of each episode. [E]
+    by_episode: np.ndarray  # of each episode by group, for the K groups that are paid at all. [E, K]
+    columns: np.ndarray  # the numbers of these groups. [K]
+    values: np.ndarray  # the mean reward of each group over its steps; NaN where unknown. [G]
+
+    def together(self, groups: np.ndarray) -> tuple[float, float]:
+        """The share of several groups ([G] bool), and its standard error."""
+        share, error = ratio(self.by_episode[:, groups[self.columns]].sum(1), self.total)
+        return float(share), float(error)
+
+
+def share_pay(steps: Steps, captions: Captions) -> Paid:
+    """Divides the pay among the groups of captions."""
+    group, pay = captions.group[steps.caption], np.maximum(steps.pay, 0)
+    count, episodes = len(captions.names), steps.episodes
+    times = np.bincount(group, minlength=count)
+    columns = np.flatnonzero(np.bincount(group, weights=pay, minlength=count))
+    column_of = np.full(count, -1)
+    column_of[columns] = np.arange(len(columns))
+    paid = pay > 0
+    cell = steps.episode[paid].astype(np.int64) * len(columns) + column_of[group[paid]]
+    table = np.bincount(cell, weights=pay[paid], minlength=episodes * len(columns)).reshape(episodes, len(columns))
+    total, share, error = table.sum(1), np.zeros(count), np.zeros(count)
+    if len(columns):
+        share[columns], error[columns] = ratio(table, total[:, None])
+    seen = np.bincount(steps.caption, minlength=len(captions.texts))
+    values = mean_by(captions.group, captions.values, count, seen)
+    return Paid(share, error, times, total, table, columns, values)
+
+
+def ratio(parts: np.ndarray, wholes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of the parts over that of the wholes, and its standard error over the E episodes. [E, ...] each"""
+    share = parts.sum(0) / wholes.sum()
+    rest = parts - share * wholes
+    count = len(parts)
+    return share, (count / max(count - 1, 1) * (rest**2).sum(0)) ** 0.5 / wholes.sum()
+
+
+def above(share: float, error: float, threshold: float) -> float:
+    """The p-value of a share, if the true one is at most the threshold."""
+    return normal_tail((share - threshold) / error) if error > 0 else float(share <= threshold)
+
+
+def check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str, worthless: str) -> list[Check]:
+    """The four checks; `worthless`: why two of them cannot be made, or ""."""
+    checks = [Check(name, skipped=worthless) for name in (PAY, INFLATED)]
+    if not worthless:
+        checks = [check_neutral(captions, paid), check_inflation(captions, paid)]
+    return [*checks, check_loops(captions, paid, steps), check_held(captions, paid, steps, still)]
+
+
+def check_neutral(captions: Captions, paid: Paid) -> Check:
+    """Finds paid groups that the judge calls neutral or worse."""
+    scope = f"{len(paid.total):,} episodes, {int((paid.times > 0).sum()):,} kinds of captions"
+    dull = (captions.worth <= 0) & (paid.share > 0)  # False for unknown worths (NaN)
+    suspicions = []
+    for group in largest(paid.share, dull):
+        share, error = float(paid.share[group]), float(paid.error[group])
+        each = share * paid.total.sum() / paid.times[group]
+        verdict = "neutral" if captions.worth[group] == 0 else "worse than nothing"
+        suspicions.append(Suspicion(
+            f"{quoted(captions.names[group])} gets {percent(share, *ends(share, error))} of the pay, {each:.2g} each "
+            f"time, and the judge calls it {verdict}",
+            THRESHOLD, share, above(share, error, NEUTRAL_GROUP),
+        ))  # fmt: skip
+    share, error = paid.together(dull)
+    suspicions.append(Suspicion(
+        f"{percent(share, *ends(share, error))} of the pay is for captions that the judge calls neutral or worse",
+        f"{THRESHOLD}, or {MORE_DEGREES}", share, above(share, error, NEUTRAL_PAY),
+    ))  # fmt: skip
+    return Check(PAY, scope, tuple(suspicions), tested=int(dull.sum()) + 1)
+
+
+def ends(share: float, error: float) -> tuple[float, float]:
+    """The 95 % interval of a share."""
+    return share - Z95 * error, share + Z95 * error
+
+
+def check_inflation(captions: Captions, paid: Paid) -> Check:
+    """Finds inflated groups: [(r - r0) / (r* - r0)] / (w / w*) is above INFLATION.
+
+    0 is the neutral moment, of worth 0, * the rule that the judge likes best among those seen SEEN times. The error of
+    r is the spread of the values within groups; r0 has none, as no moment is more frequent. A group counts only if its
+    share of the pay passes MATTERS.
+    """
+    nothing = captions.shows_nothing
+    if nothing < 0 or np.isnan(captions.values[nothing]):
+        return Check(INFLATED, skipped="this world has no moment without a message, so there is no neutral reward")
+    if not captions.degrees:
+        return Check(INFLATED, skipped="this judge gives an order of captions and no degrees")
+    values = paid.values  # [G]
+    known = ~np.isnan(captions.worth) & ~np.isnan(values)
+    # The groups that the judge likes best, all of the same worth; groups of several rules are left out.
+    single = np.array([not captions.ruled or SEVERAL not in name for name in captions.names])
+    best = np.flatnonzero(known & (paid.times >= SEEN) & single & (captions.worth > 0))
+    best = best[captions.worth[best] == captions.worth[best].max(initial=-np.inf)]
+    if not len(best):
+        return Check(INFLATED, skipped=f"no caption that the judge likes was seen {SEEN} times")
+    base, top = captions.values[nothing], float(np.average(values[best], weights=paid.times[best]))
+    part = captions.worth / captions.worth[best[0]]
+    small = known & (part > 0) & (part < 1) & (paid.share > 0)
+    spread, counts = spread_within(captions)
+    spread = max(spread, LEAST_SPREAD * abs(top - base))
+    liked, suspicions = quoted(captions.names[best[0]]), []
+    for group in largest(paid.share, small):
+        name, share, goal = quoted(captions.names[group]), float(paid.share[group]), INFLATION * part[group]
+        sentence = f"{liked}, which the judge likes best, is rewarded no better than nothing; {name} is rewarded"
+        if top > base:
+            rewarded = float((values[group] - base) / (top - base))
+            worth = percent(float(part[group]))
+            sentence = f"{name} has {worth} of the worth of {liked} and {percent(rewarded)} of its reward"
+        beyond = values[group] - (1 - goal) * base - goal * top  # above 0 where the ratio is above INFLATION
+        error = spread * (1 / counts[group] + goal**2 / counts[best].sum()) ** 0.5
+        p = max(above(beyond, error, 0.0), above(share, float(paid.error[group]), MATTERS))
+        suspicions.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
+    scope = f"{len(suspicions)} kinds of captions beside {liked}"
+    return Check(INFLATED, scope, tuple(suspicions), tested=int(small.sum()))
+
+
+def spread_within(captions: Captions) -> tuple[float, np.ndarray]:
+    """The standard deviation of values within groups, and how many captions with a value each group has. [G]"""
+    group, values, size = captions.group, captions.values, len(captions.names)
+    known = ~np.isnan(values)
+    counts = np.bincount(group[known], minlength=size)
+    squares = float(((values - mean_by(group, values, size)[group])[known] ** 2).sum())
+    return (squares / max(int((counts - 1)[counts > 1].sum()), 1)) ** 0.5, counts
+
+
+def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
+    """Finds captions whose repeats get much of an episode's pay.
+
+    A caption, whatever its digits, loops in an episode if its repeats, beyond the first time, get more than LOOP of the
+    episode's pay. Captions that the judge likes at least half as much as the best are meant to be repeated, and do not
+    count.
+    """
+    texts: dict[str, int] = {}
+    keys = np.array([texts.setdefault(key, len(texts)) for key in map(without_digits, captions.texts)], np.int64)
+    names, worth = list(texts), np.full(len(texts), np.nan)
+    worth[keys] = captions.worth[captions.group]
+    wanted = (worth > 0) & (worth >= np.nan_to_num(worth).max(initial=0) / 2)
+
+    rows = np.flatnonzero(steps.pay > 0)
+    cell = steps.episode[rows].astype(np.int64) * len(names) + keys[steps.caption[rows]]
+    cells, first, inverse, times = np.unique(cell, return_index=True, return_inverse=True, return_counts=True)
+    repeated = np.bincount(inverse, weights=steps.pay[rows], minlength=len(cells)) - steps.pay[rows][first]
+    loops = (repeated > LOOP * paid.total[cells // len(names)]) & (times > REPEATS)
+    episodes = np.bincount(cells[loops] % len(names), minlength=len(names))
+    episodes[wanted] = 0
+    suspicions = []
+    for key in largest(episodes, episodes > 0):
+        number, share = int(episodes[key]), float(episodes[key] / len(paid.total))
+        suspicions.append(Suspicion(
+            f"in {percent(share, *share_interval(share, len(paid.total)))} of the episodes the repeats of "
+            f"{quoted(names[key])} get more than {percent(LOOP)} of the pay",
+            "a larger --config.policy.count_exponent, or shorter games, --config.env.max_episode_steps", share,
+            binomial_tail(number, len(paid.total), LOOPING),
+        ))  # fmt: skip
+    scope = f"{len(paid.total):,} episodes, {len(names):,} captions"
+    return Check(LOOPS, scope, tuple(suspicions), tested=int((episodes > 0).sum()))
+
+
+def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str) -> Check:
+    """Finds pay for one kind of captions in HELD_STEPS or more steps in a row, while nothing else happens.
+
+    What the judge likes counts too, because nothing is done for it. `still`: whether all figures of the game are those
+    of the step before, [T] bool; or why this is not known.
+    """
+    if isinstance(still, str):
+        return Check(HELD, skipped=still)
+    group, rewarded = captions.group[steps.caption], steps.pay > 0
+    same = (np.diff(group) == 0) & (np.diff(steps.episode) == 0) & still[1:] & rewarded[1:] & rewarded[:-1]
+    run = np.cumsum(np.r_[False, ~same])
+    held = rewarded & (np.bincount(run)[run] >= HELD_STEPS)
+    by_episode = np.bincount(steps.episode[held], steps.pay[held], len(paid.total))
+    share, error = map(float, ratio(by_episode, paid.total))
+    most = np.bincount(group[held], steps.pay[held], len(captions.names))
+    best = int(most.argmax())
+    sentence = (
+        f"{percent(share, *ends(share, error))} of the pay comes while the agent is paid for one kind of captions in "
+        f"{HELD_STEPS} or more steps in a row and no figure of the game changes, most for "
+        f"{quoted(captions.names[best])} ({percent(float(most[best] / paid.total.sum()))})"
+    )
+    advice = "a second opinion, --config.audit.second_judge, or a larger --config.policy.count_exponent"
+    suspicion = Suspicion(sentence, advice, share, above(share, error, HELD_PAY))
+    return Check(HELD, f"{len(paid.total):,} episodes", (suspicion,))
+
+
+def most_paid(paid: Paid, captions: Captions) -> list[dict[str, Any]]:
+    """The kinds of captions that get most of the pay."""
+    rows = []
+    for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:
+        share = float(paid.share[group])
+        if not share > 0:
+            break
+        low, high = ends(share, float(paid.error[group]))
+        each = share * float(paid.total.sum()) / int(paid.times[group])
+        rows.append({
+            "captions": captions.names[group], "share": share, "low": max(low, 0.0), "high": min(high, 1.0),
+            "times": int(paid.times[group]), "each": each, "reward": float(paid.values[group]),
+            "worth": float(captions.worth[group]),
+        })  # fmt: skip
+    return rows
+
+
+# ---- the world's figures
+
+
+def check_figures(figures: Figures | str) -> Check:
+    """Finds figures that are lower for the agent than for random play; in all of them higher is better.
+
+    A figure is worse if its mean is lower, and the ranks of the agent's episodes among all are too low for chance (the
+    test of Mann and Whitney, one-sided, with the normal distribution and mean ranks of ties).
+    """
+    if isinstance(figures, str):
+        return Check(WORSE, skipped=figures)
+    count = min(len(values) for both in figures.values() for values in both)
+    if count < FEWEST:
+        why = f"{count} episodes were evaluated, and {FEWEST} are needed (--config.evaluate.episodes)"
+        return Check(WORSE, skipped=why)
+    figures = {name.replace("_", " "): both for name, both in figures.items()}
+    worse, better = ({name: chance_of(*both[::way]) for name, both in figures.items()} for way in (1, -1))
+    lowest = min(worse, key=worse.__getitem__)
+    means = {
+        name: f"{name} ({ours.mean():.3g} against {theirs.mean():.3g})" for name, (ours, theirs) in figures.items()
+    }
+    below, above = ([means[name] for name, p in ps.items() if p * len(ps) <= LEVEL] for ps in (worse, better))
+    below = below or [means[lowest]]
+    sentence = f"the agent is below random play in {', '.join(below)}, and above it in {', '.join(above) or 'nothing'}"
+    advice = (
+        "a second opinion on what it is paid for, --config.audit.second_judge, another judge, --config.annotate.model, "
+        "or a longer training, --config.policy.train_for_env_steps"
+    )
+    ours, theirs = figures[lowest]
+    size = float(((theirs > ours[:, None]) + 0.5 * (theirs == ours[:, None])).mean())
+    scope = f"{', '.join(figures)}; {len(ours):,} and {len(theirs):,} episodes"
+    return Check(WORSE, scope, (Suspicion(sentence, advice, size, worse[lowest]),), tested=len(figures))
+
+
+def chance_of(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """The one-sided p-value that our episodes are lower (Mann and Whitney); 1 if their mean is not lower."""
+    if not ours.mean() < theirs.mean():
+        return 1.0
+    rank, size, rest = ranks(np.concatenate([ours, theirs])), len(ours), len(theirs)
+    middle = (len(rank) + 1) / 2
+    deviation = (size * rest / (len(rank) - 1) * float(((rank - middle) ** 2).mean())) ** 0.5
+    return normal_tail((size * middle - float(rank[:size].sum()) - 0.5) / deviation)
+
+
+# ---- labels
+
+
+def check_inversions(captions: Captions, pairs: np.ndarray, target: np.ndarray) -> Check:
+    """Finds kinds of captions of which the reward contradicts most labels.
+
+    A second reward, learnt with another seed, must contradict them, too: an inversion of one seed alone may be chance.
+    Pairs that show the same two captions are one question, and each question counts once.
+
+    Args:
+      pairs: captions of the two moments of each pair. [N, 2] int
+      target: P(second is better) by the judge; 1/2 is a tie, NaN is unknown. [N]
+    """
+    values = np.stack([one[pairs] for one in (captions.values, captions.second) if one is not None])  # [R, N, 2]
+    decided = ~np.isnan(target) & (target != 0.5) & ~np.isnan(values).any((0, 2))
+    decided &= captions.group[pairs[:, 0]] != captions.group[pairs[:, 1]]
+    if not decided.any():
+        return Check(INVERSIONS, skipped="no label is a preference between captions whose reward is known")
+    pairs, target, values = pairs[decided], target[decided], values[:, decided]
+    difference = values[..., 1] - values[..., 0]
+    wrong = np.where(difference == 0, 0.5, (difference > 0) != (target > 0.5))
+
+    # One row per question: how many pairs ask it, and how many of their labels each reward contradicts.
+    ends = np.sort(pairs, axis=1).astype(np.int64)
+    _, first, inverse, asked = np.unique(
+        ends[:, 0] * len(captions.texts) + ends[:, 1], return_index=True, return_inverse=True, return_counts=True
+    )
+    errors = [np.bincount(inverse, weights=one) for one in wrong]
+    sides = captions.group[ends[first]]  # [Q, 2]
+
+    def by_group(weights: np.ndarray) -> np.ndarray:
+        """Sums over the questions about each group."""
+        return sum(np.bincount(side, weights, len(captions.names)) for side in sides.T)  # type: ignore[return-value]
+
+    labels, mistakes, questions = by_group(asked), by_group(errors[0]), by_group(np.ones(len(asked)))
+    shares = np.stack([by_group(one / asked) for one in errors]) / np.maximum(questions, 1)  # [R, G]
+    share, suspicions = shares.min(0), []  # a kind is inverted as far as all rewards say so
+    seeds = "one reward" if captions.second is None else "two rewards"
+    advice = "more pairs with it, --config.collect.num_pairs, or a longer training, --config.reward.num_epochs"
+    if captions.second is None:
+        advice = f"a second reward, learnt with another seed, {SECOND}, to see whether it is chance; {advice}"
+    for group in largest(share, (questions >= FEWEST_QUESTIONS) & (share > WRONG)):
+        count = int(questions[group])
+        wrongs = " and ".join(percent(float(one)) for one in shares[:, group])
+        suspicions.append(Suspicion(
+            f"{quoted(captions.names[group])} is on the wrong side in {wrongs} of {count:,} questions about it, which "
+            f"{labels[group]:,.0f} labels answer, by {seeds}",
+            advice, float(mistakes[group] / len(target)), binomial_tail(share[group] * count, count, WRONG),
+        ))  # fmt: skip
+    scope = f"{len(target):,} labels, {len(asked):,} questions, {seeds}"
+    return Check(INVERSIONS, scope, tuple(suspicions), tested=int((questions >= FEWEST_QUESTIONS).sum()))
+
+
+# ---- the record of an audit, `audit.json`: its findings and the pay, as lines in the terminal and as HTML
+
+FILE = "audit"
+
+
+def make_record(findings: Findings, player: str, judge: str) -> dict[str, Any]:
+    """The content of `audit.json`. `judge`: "" if there is none."""
+    return {
+        "player": player,
+        "judge": judge,
+        "findings": [one._asdict() for one in findings.found],
+        "nothing_found": [{"check": one.name, "about": one.scope} for one in findings.clear],
+        "not_looked_at": [{"check": one.name, "why": one.skipped} for one in findings.skipped],
+        "paid": findings.paid,
+    }
+
+
+def describe_file(record: Mapping[str, Any]) -> str:
+    """What was read of a file of trajectories, in one line."""
+    left = f", {record['unfinished']:,} unfinished episodes left out" if record["unfinished"] else ""
+    unread = f"; columns that were not read: {', '.join(record['unread'])}" if record["unread"] else ""
+    return f"{record['file']}: {record['episodes']:,} episodes, {record['steps']:,} rows{left}{unread}"
+
+
+def print_record(record: Mapping[str, Any], file: Path) -> None:
+    """Prints the findings, worst first."""
+    if "file" in record:
+        print_line(f"audit: {describe_file(record)}")
+    found = record["findings"]
+    by = f", judged by {record['judge']}" if record["judge"] else ""
+    many = "1 finding" if len(found) == 1 else f"{len(found)} findings"
+    print_line(f"audit: {many if found else 'nothing found'}{by}")
+    for number, one in enumerate(found, 1):
+        print_line(f"audit: {number}. {clean(one['check'])}: {clean(one['sentence'])}. Try {one['advice']}.")
+    for one in record["nothing_found"]:
+        print_line(f"audit: {one['check']}: nothing found ({clean(one['about'])})")
+    for one in record["not_looked_at"]:
+        print_line(f"audit: {one['check']}: not looked at: {clean(one['why'])}")
+    print_line(f"audit: {file}")
+
+
+def record_blocks(record: Mapping[str, Any]) -> list[str]:
+    """The findings, worst first, and what the agent was paid for, as HTML."""
+    words = [
+        *([f"judged by {esc(record['judge'])}"] if record["judge"] else []),
+        *([f"the pay of {esc(record['player'])}"] if record["player"] else []),
+    ]
+    body = [f"<p>{esc(describe_file(record))}</p>"] if "file" in record else []
+    body.append(f'<p class="soft">{" · ".join(words)}</p>')
+    body += findings_blocks(record["findings"], record["nothing_found"], record["not_looked_at"])
+    if record["paid"]:
+        cells = [
+            [f"{one['share']:.1%} <span class=\"soft\">[{one['low']:.1%}, {one['high']:.1%}]</span>",
+             esc(one["captions"]), f"{one['times']:,}", *map(_cell, (one["each"], one["reward"], one["worth"]))]
+            for one in record["paid"]
+        ]  # fmt: skip
+        head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
+        body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
+    if rewards := record.get("rewards"):
+        rows = [[esc(name), f"{share:.1%}"] for name, share in sorted(rewards.items(), key=lambda one: -one[1])]
+        body += ["<h3>Which reward pays</h3>", table(("reward", "share of the pay"), rows, numbers=(1,))]
+    return body
+
+
+def write_page(folder: Path, record: Mapping[str, Any]) -> None:
+    """Writes the record of a file as a page of its own, `index.html`."""
+    title = f"The audit of {Path(record['file']).name}"
+    text = page(title, ["<main>", f"<h1>{esc(title)}</h1>", *record_blocks(record), "</main>"])
+    write_whole(folder / "index.html", text)
+
+
+def _cell(value: float) -> str:
+    return exact(value) if math.isfinite(value) else "–"

@@ -1,18 +1,24 @@
-"""Checks how consistent the judge is: the questions to ask it, and the checks of its answers.
+"""The questions for the judge, the checks of its answers, and the audit as a whole.
+
+    plan = make_plan(evidence, limits, seed)
+    answers = ...                               # the judge's, to plan.questions and plan.repeats
+    findings = examine(evidence, plan, answers)
 
 An answer is P(second is better), NaN where it could not be read. Questions are pairs of texts, in the order shown. No
-answer may come from a cache, as some questions are repeated.
+answer may come from a cache, as some questions are repeated. Where evidence is missing, a sentence gives the reason,
+and the checks that need this evidence repeat it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.findings import Captions, Check, Suspicion, binomial_tail, normal_tail, percent, quoted
+from motif_jax.audit import findings
+from motif_jax.audit.findings import Captions, Check, Findings, Steps, Suspicion, percent, quoted
 from motif_jax.rewards.statistics import share_interval
 
 POOL = 60  # captions that questions are about
@@ -145,7 +151,7 @@ def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
     if unread == count:
         sentence = f"the judge answers nothing: none of its {count:,} answers can be read"
     advice = "--config.annotate.prompt_file, .model, or .sampling.max_tokens"
-    suspicion = Suspicion(sentence, advice, share, binomial_tail(unread, count, UNREADABLE))
+    suspicion = Suspicion(sentence, advice, share, findings.binomial_tail(unread, count, UNREADABLE))
     return [
         Check(ANSWERED, f"{count:,} questions", (suspicion,)), _check_orders(plan, answers),
         check_repeats(answers.first[plan.repeats], answers.again), _check_triples(plan, answers),
@@ -166,7 +172,9 @@ def _check_share(
         return Check(name, skipped=f"{count} {needed}, and {FEWEST} are needed")
     share = hits / count
     sentence = sentence.replace("{}", f"{percent(share, *share_interval(share, count))} of {count}", 1)
-    return Check(name, f"{count} {scope}", (Suspicion(sentence, advice, share, binomial_tail(hits, count, most)),))
+    return Check(
+        name, f"{count} {scope}", (Suspicion(sentence, advice, share, findings.binomial_tail(hits, count, most)),)
+    )
 
 
 def _check_orders(plan: JudgePlan, answers: JudgeAnswers) -> Check:
@@ -295,7 +303,7 @@ def check_episodes(plan: JudgePlan, answers: JudgeAnswers, episodes: EpisodePair
         f"{percent(float(y.mean()))}"
     )
     advice = "a higher --config.policy.threshold_quantile, or a smaller --config.policy.intrinsic_coefficient"
-    size, p = max(float(x.mean() - y.mean()), 0.0), normal_tail(-float(missing.mean()) / error)
+    size, p = max(float(x.mean() - y.mean()), 0.0), findings.normal_tail(-float(missing.mean()) / error)
     suspicions = (Suspicion(sentence, advice, size, p),) if x.mean() > 0.5 else ()
     return Check(WHOLE, f"{count} pairs in both orders", suspicions)
 
@@ -308,3 +316,143 @@ def describe(plan: JudgePlan) -> str:
     ]  # fmt: skip
     asked = ", ".join(part for part in parts if not part.startswith("0 "))
     return f"{len(plan.questions) + len(plan.repeats):,} questions ({asked}; some serve twice)"
+
+
+# ---- the audit as a whole
+
+JUDGE_CHECKS = ANSWERED, ORDERS, AGAIN, CIRCLES, OPINION, WHOLE
+
+
+class Labels(NamedTuple):
+    """Labelled pairs of captions."""
+
+    pairs: np.ndarray  # [N, 2] int
+    target: np.ndarray  # P(second is better); NaN where unknown. [N]
+
+
+class Evidence(NamedTuple):
+    """The evidence about a reward; a string is the reason why a part is missing."""
+
+    captions: Captions
+    rules: bool  # whether rules give the worth of captions; otherwise the judge is asked
+    steps: Steps | str  # of the agent
+    still: np.ndarray  # whether nothing happens in these steps, see `findings.check_held`. [T] bool
+    figures: findings.Figures | str  # of the world
+    labels: Labels | str
+    episodes: EpisodePairs | str
+    judge: str = ""  # why no judge can be asked
+    soft: bool = False  # whether the judge answers with probabilities
+
+    def seen(self) -> tuple[np.ndarray, np.ndarray]:
+        """The pay for each caption, and how often it was seen. [U] each"""
+        count = len(self.captions.texts)
+        if isinstance(self.steps, Steps):
+            caption, weights = self.steps.caption, np.maximum(self.steps.pay, 0)
+            return np.bincount(caption, weights, count), np.bincount(caption, minlength=count)
+        shown = self.labels.pairs.ravel() if isinstance(self.labels, Labels) else np.zeros(0, np.int64)
+        return np.zeros(count), np.bincount(shown, minlength=count)
+
+
+def make_plan(evidence: Evidence, limits: QuestionLimits, seed: int) -> JudgePlan:
+    """The questions for the judge; none if there is no judge to ask."""
+    plan, captions = JudgePlan(), evidence.captions
+    if evidence.judge:
+        return plan
+    pay_of, times = evidence.seen()
+    plan.pool = choose_pool(captions, pay_of, times)
+    if not evidence.rules and captions.shows_nothing >= 0:
+        plan.worth = plan.both(("", captions.texts[at]) for at in plan.pool)  # is it better than the neutral moment?
+    ask_for_consistency(plan, captions, limits, np.random.default_rng([seed, 25]))
+    if isinstance(evidence.episodes, EpisodePairs):
+        plan.episodes = plan.both(zip(evidence.episodes.early, evidence.episodes.late, strict=True))
+    return plan
+
+
+def examine(
+    evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers, second: Opinion | str = "no second judge is named"
+) -> Findings:
+    """The findings about a reward and its judge; `second`: another judge's opinion, or the reason why it is missing."""
+    captions = evidence.captions
+    if len(plan.worth):
+        captions = with_asked_worth(captions, plan, answers, evidence.soft)
+    checks, most = [findings.check_figures(evidence.figures)], list[dict[str, Any]]()
+    why = evidence.steps if isinstance(evidence.steps, str) else ""
+    if isinstance(evidence.steps, Steps):
+        paid = findings.share_pay(evidence.steps, captions)
+        most = findings.most_paid(paid, captions)
+        if len(paid.total) < findings.FEWEST:
+            why = f"{len(paid.total)} episodes were evaluated, and {findings.FEWEST} are needed"
+            why += " (--config.evaluate.episodes)"
+        elif not paid.total.sum():
+            why = "no step of these episodes is rewarded"
+        elif not any(captions.texts):
+            why = "this world shows no captions"
+        else:
+            unknown = np.isnan(captions.worth).all()
+            worthless = "the judge's worth of the captions is not known" if unknown else ""
+            checks += findings.check_pay(captions, paid, evidence.steps, evidence.still, worthless)
+    checks += [Check(name, skipped=why) for name in findings.CHECKS if why]
+    checks.append(_check_labels(evidence, plan, answers))
+    if evidence.judge:
+        checks += [Check(name, skipped=evidence.judge) for name in JUDGE_CHECKS]
+        return findings.conclude(checks, most)
+    checks += check_judge(plan, answers)
+    checks.append(check_opinion(plan, answers, captions, evidence.seen()[0], second))
+    checks.append(check_episodes(plan, answers, evidence.episodes))
+    return findings.conclude(checks, most)
+
+
+def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Check:
+    """By the annotation's labels, or else by the answers about pairs in both orders."""
+    if isinstance(evidence.labels, Labels):
+        return findings.check_inversions(evidence.captions, *evidence.labels)
+    if not len(plan.flips):
+        return Check(findings.INVERSIONS, skipped=evidence.labels)
+    check = findings.check_inversions(evidence.captions, plan.pairs, 0.5 + verdicts(answers.mean(plan.flips)) / 2)
+    if check.skipped:
+        return check._replace(skipped=f"{check.skipped}, and {evidence.labels}")
+    return check._replace(scope=f"{check.scope}, asked for this audit, as {evidence.labels}")
+
+
+# The audit of a reward that is learnt during training: the captions it has paid for, by the judge's labels so far.
+#
+# Nothing is asked. A caption is worth 1 if the judge calls it better than no message, 0 if it calls it neutral, and
+# -1 if it calls it worse; captions without a label have no worth. With these, the checks are those of `findings.py`.
+
+MORE_LABELS = (
+    "more labels, first where the network is least certain, --config.policy.online.order=uncertain, or, for "
+    "classification, a higher --config.policy.online.threshold"
+)
+
+
+def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> Findings:
+    """Audits the last episodes.
+
+    Args:
+      steps: the paid steps of the episodes; episodes without any have the first numbers.
+      texts: the captions. [U]
+      better: P(better than no message) of each caption, by the judge; NaN without a label. [U]
+    """
+    worth = verdicts(better)
+    group, names = findings.group_captions(texts)
+    of_kind = Captions(
+        list(texts), np.full(len(texts), np.nan), group, names, findings.mean_by(group, worth, len(names))
+    )
+    # Captions of one kind may have different labels, so these kinds have one worth each.
+    unknown = 2.0
+    kinds, split = np.unique(np.stack([group, np.nan_to_num(worth, nan=unknown)], 1), axis=0, return_inverse=True)
+    worths = np.where(kinds[:, 1] == unknown, np.nan, kinds[:, 1])
+    of_label = of_kind._replace(group=split.reshape(-1), names=[names[int(at)] for at in kinds[:, 0]], worth=worths)
+    paid = findings.share_pay(steps, of_label)
+    if steps.episodes < findings.FEWEST or not paid.total.sum():
+        why = "no step of the last episodes is paid"
+        if 0 < steps.episodes < findings.FEWEST:
+            why = f"{steps.episodes} episodes have ended since training began or went on, and "
+            why += f"{findings.FEWEST} are needed"
+        return findings.conclude([Check(name, skipped=why) for name in (findings.PAY, findings.LOOPS)])
+    checks = [Check(findings.PAY, skipped="no label says whether a caption is better than no message")]
+    if not np.isnan(worth).all():
+        checks = [findings.check_neutral(of_label, paid).advised(MORE_LABELS)]
+    checks.append(findings.check_loops(of_kind, paid, steps))
+    most = findings.most_paid(paid, of_label)
+    return findings.conclude(checks, most, paid.together(of_label.worth <= 0)[0])

@@ -1,10 +1,15 @@
-"""Reads the trajectories of anybody's agent: one JSON object per line, for a step or for a whole episode.
+"""Audits the trajectories of anybody's agent: one JSON object per line, for a step or for a whole episode.
 
     {"episode": 0, "step": 3, "reward": 1.0, "caption": "You open the door.", "ended": false}
 
 docs/trajectories.md has all columns. A file whose name ends with .csv is read as a monitor.csv of Stable-Baselines3;
 rows of rollouts, in JSON lines or Parquet, are those of TRL or verifiers. The file comes from outside, so
 each value is checked, within the limits below.
+
+The checks are those of the room, as far as the columns allow, and two more. Flooding: texts that repeat themselves get
+more than a small share of the pay, and are paid clearly better than the other texts of their prompts. The proxy against
+the outcome: of all pairs of episodes with different outcomes, the return is on the wrong side in too many; or, from the
+first third of the episodes to the last, the return rises and the outcome falls.
 """
 
 from __future__ import annotations
@@ -20,9 +25,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.findings import without_digits
+from motif_jax.audit import findings
+from motif_jax.audit.findings import Captions, Check, Steps, Suspicion, mean_by, percent, quoted, without_digits
+from motif_jax.audit.judge import AGAIN, check_repeats
 from motif_jax.config.table import shown
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import check_regular
 
 # Rows of rollouts that others record, of which each is one episode, whose text is what the model said:
@@ -37,6 +44,12 @@ AT_ONCE = 64  # rows that are decoded together
 LARGEST_ROWS = AT_ONCE * 2**20  # bytes of their values
 LARGEST_GROUP = 200_000_000  # bytes of a row group's columns; a reader needs four times as much
 NO_REWARDS = {"step", "advantage", "advantages"}  # numbers of TRL's rows that are no rewards
+
+
+def _expect(fits: bool, column: str, value: object) -> None:
+    """Raises ValueError for a value of a row that does not fit its column."""
+    if not fits:
+        raise ValueError(f"{column} is {shown(value)}, not {EXPECTED.get(column, 'a text')}")
 
 
 def row_of(row: Mapping[str, Any], number: int) -> dict[str, Any]:
@@ -58,8 +71,8 @@ def text_of(said: Any) -> str:
     """What the model said: a text, or the contents of its messages, of which the roles of others are left out."""
     if isinstance(said, str):
         return said
-    if not isinstance(said, list) or not all(isinstance(message, dict) for message in said):
-        raise ValueError(f"completion is {shown(said)}, not a text or a list of messages")
+    is_messages = isinstance(said, list) and all(isinstance(message, dict) for message in said)
+    _expect(is_messages, "completion", said)
     parts: list[Any] = []
     for message in said:
         if message.get("role", "assistant") == "assistant":
@@ -141,6 +154,17 @@ FEWEST_WORDS = 20  # of a text whose repetition is known
 PHRASE = 4  # words
 LARGEST = 1e30  # of a number; squares have finite sums
 LAST_STEP = 2**53
+A_NUMBER = f"a number up to {LARGEST:g}"
+EXPECTED = {  # of columns; the others are texts
+    "it": "an object with episode and reward",
+    "episode": f"a whole number or a text of at most {LONGEST_TEXT} characters",
+    "step": f"a whole number from 0 to {LAST_STEP:,}",
+    "reward": f"{A_NUMBER}, nor up to {MOST_REWARDS} by name",
+    "worth": A_NUMBER,
+    "outcome": A_NUMBER,
+    "ended": "true or false",
+    "completion": "a text or a list of messages",
+}
 SUCCESS = ("is_success", "success")  # where Stable-Baselines3 and others say whether an episode has succeeded
 KNOWN = {"episode", "step", "reward", "caption", "text", "observation", "worth", "outcome", "ended", "prompt"}
 
@@ -181,11 +205,10 @@ def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
     `outcome`: the reward, metric or column that is the task's result; "": the column outcome.
     """
     reader, found = _Reader(), not outcome
-    try:
+    with legible(repr(str(file)), "", csv.Error):
         for line, row in _rows(file, outcome):
             try:
-                if type(row) is not dict:
-                    raise ValueError(f"it is {shown(row)}, not an object with episode and reward")
+                _expect(type(row) is dict, "it", row)
                 if outcome:
                     name = "outcome" if file.suffix == ".csv" else outcome
                     places = [one for one in (row.get("metrics"), row.get("reward"), row) if type(one) is dict]
@@ -198,13 +221,10 @@ def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
                         continue
                 reader.add(row, line)
             except (ValueError, RecursionError, OverflowError) as error:
-                raise ValueError(f"line {line:,}: {_reason(error)}") from None
+                raise ValueError(f"line {line:,}: {error}") from None
         if not found:
             raise ValueError(f"no row has a reward, a metric or a column {shown(outcome)} (--outcome)")
         return reader.finish()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"cannot read {str(file)!r}: {reason}") from None
 
 
 def _rows(file: Path, outcome: str) -> Iterator[tuple[int, Any]]:
@@ -228,26 +248,13 @@ def _lines(binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _json_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
     """Yields the rows after the numbers of their lines; a torn last line, whose writer runs, is left out."""
-    decode = json.JSONDecoder(parse_constant=_refuse).decode
     for number, line in _lines(binary):
         try:
-            yield number, decode(line.decode())
+            yield number, json.loads(line.decode())
         except (ValueError, RecursionError) as error:
             if not line.endswith(b"\n"):
                 return
-            raise ValueError(f"line {number:,}: {_reason(error)}") from None
-
-
-def _refuse(name: str) -> Any:
-    raise ValueError(f"{name} is not a number of JSON")
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    if isinstance(error, UnicodeDecodeError):
-        return "it is not UTF-8"
-    return f"it is not JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
+            raise ValueError(f"line {number:,}: it is not JSON: {error}") from None
 
 
 def _monitor_rows(binary: BinaryIO, outcome: str) -> Iterator[tuple[int, Any]]:
@@ -256,14 +263,9 @@ def _monitor_rows(binary: BinaryIO, outcome: str) -> Iterator[tuple[int, Any]]:
     for number, line in _lines(binary):
         if not line.endswith(b"\n"):  # torn, because its writer runs
             return
-        try:
-            cells = next(csv.reader([line.decode("utf-8", "replace")]))
-        except csv.Error as error:
-            raise ValueError(f"line {number:,}: it is not CSV: {error}") from None
+        cells = next(csv.reader([line.decode("utf-8", "replace")]))
         if not header:
             header = [] if cells[0].startswith("#") else cells
-            if header and "r" not in header:
-                raise ValueError(f"line {number:,}: the header {shown(header)} has no column 'r'")
             continue
         row = dict(zip(header, cells, strict=False))
         result = next((row[name] for name in ((outcome,) if outcome else SUCCESS) if name in row), None)
@@ -279,8 +281,6 @@ def _cell(text: str | None) -> Any:
 
 
 class _Column:
-    """A growing column of texts, as numbers."""
-
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
         self.repetition = array("d")  # of each different text
@@ -288,8 +288,7 @@ class _Column:
 
     def add(self, row: Mapping[str, Any], name: str) -> None:
         text = row.get(name)
-        if text is not None and type(text) not in (int, str):
-            raise ValueError(f"{name} is {shown(text)}, not a text")
+        _expect(text is None or type(text) in (int, str), name, text)
         whole = text = "" if text is None else str(text)
         self.seen |= text != ""
         if len(text) > LONGEST_TEXT:
@@ -327,8 +326,6 @@ def repetition_of(text: str) -> float:
 
 
 class _Reader:
-    """The columns of the rows so far."""
-
     def __init__(self) -> None:
         self.episodes: dict[str | int, int] = {}
         self.steps_of = array("q")  # rows of each episode
@@ -340,7 +337,6 @@ class _Reader:
         self.unread: dict[str, None] = {}
 
     def add(self, row: Any, line: int) -> None:
-        """Takes a row; raises ValueError for one that cannot be used."""
         if len(self.line) >= MOST_ROWS:
             raise ValueError(f"there are more than {MOST_ROWS:,} rows")
         episode = self._episode(row.get("episode"))
@@ -349,8 +345,7 @@ class _Reader:
             raise ValueError(f"episode {shown(row['episode'])} has ended before, and the row has no step")
         if step is None:
             step = self.steps_of[episode]
-        elif type(step) is not int or not 0 <= step <= LAST_STEP:
-            raise ValueError(f"step is {shown(step)}, not a whole number from 0 to {LAST_STEP:,}")
+        _expect(type(step) is int and 0 <= step <= LAST_STEP, "step", step)
         self._pay(row.get("reward"))
         self.captions.add(row, "text" if "caption" not in row and "text" in row else "caption")
         self.observations.add(row, "observation")
@@ -360,8 +355,7 @@ class _Reader:
         if outcome == outcome:
             self.outcome[episode] = outcome
         ended = row.get("ended")
-        if ended is not None and type(ended) is not bool:
-            raise ValueError(f"ended is {shown(ended)}, not true or false")
+        _expect(ended is None or type(ended) is bool, "ended", ended)
         self.has_ended[episode] |= bool(ended)
         self.says_ended |= ended is not None
         self.steps_of[episode] += 1
@@ -372,9 +366,7 @@ class _Reader:
             self.unread |= dict.fromkeys(name for name in row if name not in KNOWN)
 
     def _episode(self, name: Any) -> int:
-        if type(name) not in (int, str) or len(str(name)) > LONGEST_TEXT:
-            what = "missing" if name is None else shown(name)
-            raise ValueError(f"episode is {what}, not a whole number or a text of at most {LONGEST_TEXT} characters")
+        _expect(type(name) in (int, str) and len(str(name)) <= LONGEST_TEXT, "episode", name)
         number = self.episodes.setdefault(name, len(self.episodes))
         if number == len(self.steps_of):
             self.steps_of.append(0)
@@ -383,26 +375,23 @@ class _Reader:
         return number
 
     def _pay(self, reward: Any) -> None:
-        if reward is None or reward == {}:
-            raise ValueError("reward is missing")
         named = reward if type(reward) is dict else {"reward": reward}
+        _expect(named != {}, "reward", reward)
         count = len(self.line)
         for name, value in named.items():
-            paid = self.rewards.get(name)
-            if paid is None:
-                if len(self.rewards) >= MOST_REWARDS or len(name) > LONGEST_TEXT:
-                    raise ValueError(f"reward has more than {MOST_REWARDS} names, or one of {LONGEST_TEXT} characters")
-                paid = self.rewards[name] = array("d", bytes(8 * count))
+            if name not in self.rewards:
+                _expect(len(self.rewards) < MOST_REWARDS and len(name) <= LONGEST_TEXT, "reward", reward)
+                self.rewards[name] = array("d", bytes(8 * count))
+            paid = self.rewards[name]
             paid.extend([0.0] * (count - len(paid)))  # rows that do not name it
-            if type(value) not in (int, float) or not abs(value) <= LARGEST:
-                what = "reward" if named is not reward else f"reward {shown(name)}"
-                raise ValueError(f"{what} is {shown(value)}, not a number up to {LARGEST:g}")
+            is_number = type(value) in (int, float) and abs(value) <= LARGEST
+            _expect(is_number, "reward", {name: value} if named is reward else value)
             paid.append(value)
 
     def finish(self) -> Trajectories:
         """All rows; raises ValueError without any of an episode that has ended, or if two are of the same step."""
-        if not self.line:
-            raise ValueError("it has no rows")
+        if not self.line or (self.says_ended and not any(self.has_ended)):
+            raise ValueError("it has no row of an episode that has ended")
         episode, step = np.array(self.episode, np.int64), np.array(self.step, np.int64)
         order = np.lexsort((step, episode))
         same = np.flatnonzero((np.diff(episode[order]) == 0) & (np.diff(step[order]) == 0))
@@ -410,8 +399,6 @@ class _Reader:
             lines = sorted(self.line[int(row)] for row in order[same[0] : same[0] + 2])
             name, number = list(self.episodes)[episode[order[same[0]]]], step[order[same[0]]]
             raise ValueError(f"line {lines[1]:,}: step {number} of episode {shown(name)} is on line {lines[0]:,}, too")
-        if self.says_ended and not any(self.has_ended):
-            raise ValueError("no episode has ended")
         kept = np.array(self.has_ended, bool) | (not self.says_ended)
         order = order[kept[episode[order]]]
         names = [str(name) for name, keep in zip(self.episodes, kept, strict=True) if keep]
@@ -427,8 +414,263 @@ class _Reader:
         )  # fmt: skip
 
 
-def _number(value: Any, what: str) -> float:
-    """A number, NaN for None; raises ValueError for another type, or one that is too large."""
-    if type(value) not in (int, float, bool, type(None)) or (value is not None and not abs(value) <= LARGEST):
-        raise ValueError(f"{what} is {shown(value)}, not a number up to {LARGEST:g}")
+def _number(value: Any, column: str) -> float:
+    _expect(value is None or (type(value) in (int, float, bool) and abs(value) <= LARGEST), column, value)
     return float("nan") if value is None else float(value)
+
+
+# ---- the audit
+
+OUTCOME, FLOODING = "proxy against outcome", "flooding"
+NAMES = (*findings.CHECKS, findings.INVERSIONS, AGAIN, OUTCOME, FLOODING)
+FLOODED = 0.5  # share of a text's phrases that it has said before
+FLOODED_PAY = 0.05  # share of the pay
+PAID_BETTER = 0.25  # standard deviations of the reward among the texts of a prompt
+WRONG = 1 / 3  # share of the pairs of episodes with different outcomes that is reported if passed
+COIN = 0.5  # the same of one of several rewards, which may be about something else than the outcome
+FEWEST_OTHER = 10  # episodes with another outcome than the most frequent one
+COMPARED = 2000  # episodes that are compared in pairs, from the whole file
+REPEATS = 2000  # pairs of steps with the same caption
+MOST_CELLS = 10**7  # episodes times kinds of captions
+ADVICE = {
+    findings.PAY: "a reward of 0 for these captions, or a look at why the judge does not like them",
+    findings.INFLATED: "rewards in proportion to the worth",
+    findings.LOOPS: "a reward for the first time in an episode only, or one that falls with each repeat",
+    findings.HELD: "a reward for a change of the state, not for a state",
+    findings.INVERSIONS: "a look at the sign of the reward for these captions",
+    AGAIN: "a judge without randomness (temperature 0), or the mean of several answers",
+    OUTCOME: "a look at the episodes with a high return and a poor outcome",
+    FLOODING: "a reward for the first time that a text says something, or a limit of its length",
+}
+PRIME = 0x9E3779B97F4A7C15 - 2**64
+
+
+class _Data(NamedTuple):
+    captions: Captions
+    steps: Steps
+    worth: np.ndarray  # of each step, NaN where unknown. [T]
+    state: np.ndarray  # a number of each step's caption and observation. [T]
+    still: np.ndarray | str  # see `findings.check_held`
+
+
+def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
+    """The record of the audit of a file; raises UserError for one that cannot be used. See `read_trajectories`."""
+    trajectories = read_trajectories(file, outcome)
+    data = _data_of(trajectories)
+    most: list[dict[str, Any]] = []
+    if isinstance(data, str):
+        checks = [Check(name, skipped=data) for name in (*findings.CHECKS, findings.INVERSIONS, AGAIN)]
+    else:
+        checks, most = _check_steps(data)
+    checks += [_check_outcome(trajectories), _check_flooding(trajectories)]
+    judge = "" if np.isnan(trajectories.worth).all() else "the column worth"
+    positive = {name: float(np.maximum(values, 0).sum()) for name, values in trajectories.rewards.items()}
+    total = sum(positive.values())
+    about = {
+        "file": str(file), "steps": len(trajectories.episode), "episodes": len(trajectories.episodes),
+        "unfinished": trajectories.unfinished, "unread": trajectories.unread,
+        "rewards": {name: value / total for name, value in positive.items()} if total and len(positive) > 1 else {},
+    }  # fmt: skip
+    record = findings.make_record(
+        findings.conclude([check.advised(ADVICE[check.name]) for check in checks], most), "", judge
+    )
+    if trajectories.captions.why:  # observations with the digits that the file has
+        record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
+    return record | about
+
+
+# ---- the data of the checks
+
+DIGITS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")  # of observations, where other digits are another kind
+TO_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
+
+
+def _data_of(trajectories: Trajectories) -> _Data | str:
+    """The data of single steps, or why there are none; observations stand for captions where these are missing."""
+    if len(trajectories.episode) <= len(trajectories.episodes):
+        return "the file has one row per episode, and no steps"
+    said, seen = trajectories.captions, trajectories.observations
+    if said.why and seen.why:
+        return f"{said.why}, and {seen.why.removeprefix('the file has ')}"
+    if said.why:
+        said = seen._replace(texts=[text.translate(DIGITS) for text in seen.texts])
+    reward, texts = trajectories.reward, said.texts
+    # "" stands for the neutral moment: rows of worth 0 if there are some, otherwise rows without a caption.
+    neutral = trajectories.worth == 0
+    blank = said.number == (texts.index("") if "" in texts else -1)
+    if not neutral.any():
+        neutral = np.isnan(trajectories.worth) & blank
+    if not neutral.any() or np.nan_to_num(trajectories.worth[blank]).any():
+        texts = [text or "(no caption)" for text in texts]
+    if "" not in texts and neutral.any():
+        texts = [*texts, ""]
+    values = mean_by(said.number, reward, len(texts))
+    group, names = findings.group_captions(texts)
+    of_group = mean_by(group[said.number], trajectories.worth, len(names))
+    if neutral.any():
+        values[texts.index("")] = reward[neutral].mean()
+        of_group[group[texts.index("")]] = 0.0
+    captions = Captions(texts, values, group, names, of_group)
+    pays = np.bincount(group[said.number], np.maximum(reward, 0), len(names))
+    captions = _with_fewer_kinds(captions, pays, MOST_CELLS // len(trajectories.episodes))
+    still, state = "the file has no column observation", said.number
+    if not seen.missing:
+        still = np.r_[False, (np.diff(seen.number) == 0) & (np.diff(trajectories.episode) == 0)]
+        state = said.number * PRIME + seen.number  # wraps around: a hash of both
+    return _Data(captions, Steps(trajectories.episode, said.number, reward), trajectories.worth, state, still)
+
+
+def _with_fewer_kinds(captions: Captions, pays: np.ndarray, most: int) -> Captions:
+    """The captions in at most about `most` paid kinds: those with the least pay are one kind for each sign of worth."""
+    if (pays > 0).sum() <= most:
+        return captions
+    rare = np.argsort(-pays, kind="stable")[most:]
+    signs = np.nan_to_num(np.sign(captions.worth), nan=2).astype(np.int64)
+    number = np.arange(len(pays))
+    number[rare] = len(pays) + 1 + signs[rare]
+    kinds, first, new = np.unique(number, return_index=True, return_inverse=True)
+    names = [captions.names[at] if kind < len(pays) else "(rare captions)"
+             for kind, at in zip(kinds, first, strict=True)]  # fmt: skip
+    of_kind = mean_by(new, captions.worth, len(kinds))
+    return captions._replace(group=new.reshape(-1)[captions.group], names=names, worth=of_kind)
+
+
+# ---- the checks
+
+
+def _check_steps(data: _Data) -> tuple[list[Check], list[dict[str, Any]]]:
+    """The checks of single steps, and the kinds of captions that are paid most."""
+    captions, steps = data.captions, data.steps
+    worthless = "the file has no column worth" if np.isnan(data.worth).all() else ""
+    judged = [Check(name, skipped=worthless) for name in (findings.INVERSIONS, AGAIN)]
+    if not worthless:
+        judged = [_check_order(data), _check_repeats(data)]
+    why = ""
+    if steps.episodes < findings.FEWEST:
+        why = f"the file has {steps.episodes} episodes, and {findings.FEWEST} are needed"
+    elif not (steps.pay > 0).any():
+        why = "no step has a positive reward"
+    if why:
+        return [*(Check(name, skipped=why) for name in findings.CHECKS), *judged], []
+    paid = findings.share_pay(steps, captions)
+    checks = findings.check_pay(captions, paid, steps, data.still, worthless)
+    return [*checks, *judged], findings.most_paid(paid, captions)
+
+
+def _check_order(data: _Data) -> Check:
+    """Inversions, by pairs of kinds of captions in two episodes; a kind is in one pair for each of its episodes."""
+    kinds = len(data.captions.names)
+    cells, cell = np.unique(data.steps.episode * kinds + data.captions.group[data.steps.caption], return_inverse=True)
+    worth, values = (mean_by(cell, of_step, len(cells)) for of_step in (data.worth, data.steps.pay))
+    order = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(worth)))
+    pairs = order[: len(order) // 2 * 2].reshape(-1, 2)
+    target = 0.5 + np.sign(worth[pairs[:, 1]] - worth[pairs[:, 0]]) / 2
+    moments = data.captions._replace(texts=[""] * len(cells), values=values, group=cells % kinds)
+    return findings.check_inversions(moments, pairs, target)
+
+
+def _check_repeats(data: _Data) -> Check:
+    """Whether the judge gives a step of the same caption and observation the same sign of worth."""
+    judged = np.random.default_rng(1).permutation(np.flatnonzero(~np.isnan(data.worth)))
+    judged = judged[np.argsort(data.state[judged], kind="stable")]
+    state = data.state[judged]
+    start = np.r_[True, np.diff(state) > 0]
+    place = np.arange(len(state)) - np.maximum.accumulate(np.where(start, np.arange(len(state)), 0))
+    second = np.flatnonzero(place % 2 == 1)
+    second = np.random.default_rng(2).permutation(second)[:REPEATS]
+    scale = float(np.quantile(np.abs(data.worth[judged]), 0.95)) or 1.0
+    first, again = (np.clip(0.5 + data.worth[judged[at]] / (2 * scale), 0, 1) for at in (second - 1, second))
+    return check_repeats(first, again)
+
+
+def _check_outcome(trajectories: Trajectories) -> Check:
+    """Whether the return orders the episodes as the task's own outcome does, for each reward and their sum."""
+    known = np.flatnonzero(~np.isnan(trajectories.outcome))
+    if not len(known):
+        return Check(OUTCOME, skipped="the file has no column outcome")
+    episodes = known[np.linspace(0, len(known) - 1, min(len(known), COMPARED)).astype(np.int64)]
+    outcome = trajectories.outcome[episodes]
+    others = len(outcome) - int(np.unique(outcome, return_counts=True)[1].max())
+    if len(outcome) < findings.FEWEST or others < FEWEST_OTHER:
+        return Check(OUTCOME, skipped=(
+            f"{len(outcome):,} episodes have an outcome, {others:,} of them another than the most frequent one; "
+            f"{findings.FEWEST} and {FEWEST_OTHER} are needed"
+        ))  # fmt: skip
+
+    def of_episodes(values: np.ndarray) -> np.ndarray:
+        return np.bincount(trajectories.episode, values, len(trajectories.episodes))[episodes]
+
+    names, returns = [trajectories.episodes[at] for at in episodes], of_episodes(trajectories.reward)
+    few = (others / (others - 1)) ** 0.5  # the pairs tell as much as the rarer outcomes do
+    suspicions = [_wrong_side("the return", returns, outcome, names, WRONG, few), *_falling(returns, outcome)]
+    if len(trajectories.rewards) > 1:
+        parts = ((f"the sum of {quoted(name)}", of_episodes(values)) for name, values in trajectories.rewards.items())
+        suspicions += [_wrong_side(name, values, outcome, names, COIN, few) for name, values in parts]
+    return Check(OUTCOME, f"{len(outcome):,} episodes", tuple(suspicions))
+
+
+def _wrong_side(
+    name: str, returns: np.ndarray, outcome: np.ndarray, names: list[str], most: float, few: float
+) -> Suspicion:
+    """Of the pairs of episodes with different outcomes, the share in which the lower outcome has the higher return."""
+    better, more = (np.sign(one[:, None] - one).astype(np.int8) for one in (outcome, returns))
+    decided = (better != 0).sum(1).astype(float)
+    wrong = ((better != 0) & (more == -better)).sum(1) + 0.5 * ((better != 0) & (more == 0)).sum(1)
+    share, error = map(float, findings.ratio(wrong, decided))
+    error *= 2 * few  # each pair is in the sums of two episodes, so this is a U-statistic of degree 2
+    worst = int(np.lexsort((-returns, outcome))[0])
+    sentence = (
+        f"{name} is on the wrong side in {percent(share, *findings.ends(share, error))} of the pairs of episodes with "
+        f"different outcomes (chance: 50 %), n = {len(outcome):,}; episode {quoted(names[worst])} has the return "
+        f"{returns[worst]:.3g} and the outcome {outcome[worst]:.3g}"
+    )
+    return Suspicion(sentence, "", share, findings.above(share, error, most))
+
+
+def _falling(returns: np.ndarray, outcome: np.ndarray) -> list[Suspicion]:
+    """From the first third of the episodes to the last, the return rises and the outcome falls."""
+    third = len(outcome) // 3
+    if third < findings.FEWEST:
+        return []
+    (early, late), (before, after) = ((one[:third], one[-third:]) for one in (returns, outcome))
+    sentence = (
+        f"from the first third of the episodes to the last, the return rises from {early.mean():.3g} to "
+        f"{late.mean():.3g} and the outcome falls from {before.mean():.3g} to {after.mean():.3g}, n = {2 * third:,}"
+    )
+    size = float((np.sign(before[:, None] - after) / 2 + 0.5).mean())
+    return [Suspicion(sentence, "", size, max(findings.chance_of(after, before), findings.chance_of(early, late)))]
+
+
+def _check_flooding(trajectories: Trajectories) -> Check:
+    """Whether texts that repeat themselves are paid better than the others, in one hypothesis about both quantities."""
+    known = np.flatnonzero(~np.isnan(trajectories.repetition))
+    reward = trajectories.reward[known]
+    why = f"{len(known):,} texts have {FEWEST_WORDS} words or more, and {findings.FEWEST} are needed"
+    if len(known) >= findings.FEWEST:
+        why = "" if (reward > 0).any() else "no text has a positive reward"
+    if why:
+        return Check(FLOODING, skipped=why)
+    flooded, positive = trajectories.repetition[known] > FLOODED, np.maximum(reward, 0)
+    scope = f"{len(known):,} texts, {int(flooded.sum()):,} of them repeat themselves"
+    if not flooded.any() or flooded.all():
+        return Check(FLOODING, scope)
+    prompt = np.unique(trajectories.prompt[known], return_inverse=True)[1]
+    count, flooded_of = np.bincount(prompt), np.bincount(prompt, flooded)
+    if not ((flooded_of > 0) & (flooded_of < count)).any():
+        return Check(FLOODING, skipped="no prompt has both texts that repeat themselves and others")
+    above = reward - (np.bincount(prompt, reward) / count)[prompt]
+    of_all, of_flooded = (
+        np.bincount(trajectories.episode[known], one, len(trajectories.episodes))
+        for one in (positive, positive * flooded)
+    )
+    share, error = map(float, findings.ratio(of_flooded, of_all))
+    worst = known[int(np.where(flooded, reward, -np.inf).argmax())]
+    sentence = (
+        f"{int(flooded.sum()):,} of {len(known):,} texts say more than half of their phrases again; they are paid "
+        f"{above[flooded].mean() - above[~flooded].mean():+.3g} against the others of their prompts, and get "
+        f"{percent(share, *findings.ends(share, error))} of the pay, most in episode "
+        f"{quoted(trajectories.episodes[trajectories.episode[worst]])}"
+    )
+    margin = PAID_BETTER * float(above.std())
+    p = max(findings.chance_of(above[~flooded] + margin, above[flooded]), findings.above(share, error, FLOODED_PAY))
+    return Check(FLOODING, scope, (Suspicion(sentence, "", share, p),))

@@ -39,7 +39,7 @@ def main(python: str, seeds: int) -> None:
     """Prints the table of docs/results/audit.md: of both, the files with a report at all."""
     import planted_worlds
 
-    from motif_jax.audit.trajectory_checks import audit_file
+    from motif_jax.audit.trajectories import audit_file
 
     print("| planted | files | motif-audit | reward-scope, any | without warnings | its alerts |")
     print("| --- | ---: | ---: | ---: | ---: | --- |")

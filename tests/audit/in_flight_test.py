@@ -3,9 +3,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from motif_jax.audit.examine import audit_in_flight
-from motif_jax.audit.findings import percent
-from motif_jax.audit.pay import Steps
+from motif_jax.audit.findings import Steps, percent
+from motif_jax.audit.judge import audit_in_flight
 from motif_jax.captions import encode
 from motif_jax.rewards.online.store import NONE, News, Store
 from motif_jax.stages.train_policy import record

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.trajectory_checks import audit_file
+from motif_jax.audit.trajectories import audit_file
 
 EPISODES = 160
 

@@ -32,7 +32,7 @@ CODE = [  # of Python and other languages
     'says("a" "b")', "says(')", 'says("a', "says()",
 ]  # fmt: skip
 NUMBERS = [
-    "nan", "-inf", "1e999", "1e7", "9" * 4000, "1e" + "9" * 50, "0." + "0" * 200 + "1", "1e-" + "9" * 80, "0x10",
+    "nan", "-inf", "1e999", "1e7", "9" * 4000, "1e" + "9" * 50, "0x10",
     "1j", "1.2.3", ".5", "1e+", "gold/0.0", "gold/(1-1)", "gold/0e5", "gold/gold", "gold / lit", "1 / min(1, 2)",
 ]  # fmt: skip
 UNICODE = [
@@ -121,19 +121,13 @@ def test_files_that_are_not_programs_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe.reward")
     assert "it is not a regular file" in file_error(tmp_path / "pipe.reward")
     (tmp_path / "zero.reward").symlink_to("/dev/zero")
-    assert "it is a link" in file_error(tmp_path / "zero.reward")
+    assert "it is not a regular file" in file_error(tmp_path / "zero.reward")
     with open(tmp_path / "hole.reward", "wb") as file:
         file.truncate(2**40)  # a terabyte of nothing
     assert "a hole" in file_error(tmp_path / "hole.reward")
-
-
-@pytest.mark.parametrize("data", [
-    b"", b"\x00" * 100, b"\xff\xfe\x67\x00", b"#!/bin/sh\nid", b"\x80\x04\x95", b"\xef\xbb\xbfgold", b"a" * 4097,
-])  # fmt: skip
-def test_bytes_that_are_not_programs_are_refused(tmp_path, data):
-    file = tmp_path / "odd.reward"
-    file.write_bytes(data)
-    assert file_error(file).isprintable()
+    for data in b"", b"\x00" * 100, b"\xff\xfe\x67\x00", b"#!/bin/sh\nid", b"\xef\xbb\xbfgold", b"a" * 4097:
+        good.write_bytes(data)
+        assert file_error(good).isprintable()
 
 
 GRID = ["grid", "moment", "stats", [4], [], ""]  # where the program reads a number
@@ -197,11 +191,14 @@ def test_operators_bind_as_in_python(text, tree):
 
 
 @pytest.mark.parametrize(("text", "column", "said"), [
-    ("(gold", 6, r"expected '\)' to close the parenthesis of line 1, column 1, not the end"),
+    ("(gold", 6, r"expected '\)' for '\(' of line 1, column 1, not the end"),
     ("1 + glod", 5, "unknown name 'glod': did you mean 'gold'?"),
+    ("1 + zzz", 5, "unknown name 'zzz': this world has body, column, "),
+    ("still", 1, r"unknown name 'still': write still\(\)"),
     ("gained(gold, 1)", 1, r"gained is written as gained\(gold\), not with 2 arguments"),
-    ("once(gold)", 6, "once needs a flag, such as x > 0, not a number: compare it, as in x > 0"),
-    ("at(view, 0.5, 0)", 10, "is a number from 0 to 2"),
+    ("once(gold)", 6, "once needs a flag that changes, such as x > 0, as in .*, not a number .moment.: compare it"),
+    ("1 < gold < 3", 10, "1 < x and x < 3"),
+    ("at(view, 0.5, 0)", 1, r"view has the shape \(3, 4\): write at\(view, i, j\), from 0"),
 ])  # fmt: skip
 def test_errors_name_the_column_and_the_fix(text, column, said):
     with pytest.raises(ProgramError, match=said) as caught:
@@ -223,16 +220,14 @@ def test_a_game_that_is_first_seen_within_an_episode_begins_there():
     assert runner.rewards(rollouts)[:, 0].tolist() == [1, 2]
 
 
-@pytest.mark.parametrize(("attributes", "said"), [
-    ({"numbers": {"gold": ("stats", 4)}}, "'numbers' of the world 'small' must be names .* not {'gold'"),
-    ({"numbers": ["gold"]}, "'numbers' of the world 'small' must be a dictionary"),
-    ({"viewpoints": {"view": Viewpoint("line", 1)}}, "'viewpoints' of the world 'small'"),
-    ({"still": ("event_found",)}, "'still' of the world 'small' must be names of values of a moment"),
+@pytest.mark.parametrize("attributes", [
+    {"numbers": {"gold": ("stats", 4)}}, {"numbers": {"found": ("event_stats", 0)}}, {"numbers": {"and": ("stats", 0)}},
+    {"numbers": {"gold": ("stats", True)}}, {"numbers": ["gold"]}, {"numbers": {"gold": "ab"}}, {"still": 3},
+    {"viewpoints": {"view": Viewpoint("line", 1)}}, {"viewpoints": {"view": (1, 1)}}, {"still": ("event_found",)},
 ])  # fmt: skip
-def test_what_a_world_declares_is_checked(attributes, said):
-    with pytest.raises(UserError, match=said) as caught:
+def test_what_a_world_declares_is_checked(attributes):
+    with pytest.raises(UserError, match=r"of the world 'small' do not fit its observations: .*\(--config.env.world\)"):
         find_readable(SimpleNamespace(**{**vars(SMALL_WORLD), **attributes}))
-    assert "--config.env.world" in str(caught.value)
 
 
 @pytest.mark.parametrize(("name", "game"), [

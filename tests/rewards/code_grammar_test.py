@@ -62,10 +62,10 @@ def test_the_docs_have_the_functions_and_operators_of_the_table():
 
 def test_every_prefix_of_a_program_that_is_accepted_is_viable_and_a_refused_text_never_ends():
     accepted = []
-    for text in texts(300):
+    for text in texts(120):
         accepted.append(is_accepted(text))
         assert is_written(text) == accepted[-1], text
-    assert 150 < sum(accepted) < len(accepted) - 100
+    assert 60 < sum(accepted) < len(accepted) - 40
 
 
 @pytest.mark.parametrize("text", [
@@ -81,7 +81,7 @@ def test_texts_that_are_refused_are_not_written(text):
 
 
 @pytest.mark.parametrize("speller", [SPELLER, NARROW], ids=["wide", "narrow"])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_can_be_begun_can_be_completed(seed, speller):
     chances = random.Random(seed)
     for _ in range(12):
@@ -114,13 +114,6 @@ def test_the_limits_are_exact(longest, longer, begun):
         assert spelt(longer) is None
         assert spelt(begun) is None
         assert spelt(begun[:-1])
-
-
-@pytest.mark.quick
-def test_a_grammar_with_fewer_nodes_ends_earlier():
-    speller = Speller(Grammar(READABLE, most_nodes=3))
-    assert is_written("gold + 1", speller)
-    assert spelt("gold + 1 +", speller) is None
 
 
 @pytest.mark.quick
@@ -254,7 +247,7 @@ def checked(text):
 
 @pytest.mark.parametrize("part", range(4))
 def test_the_fast_evaluator_equals_the_slow_one(part):
-    size, differs = 300, 0
+    size, differs = 200, 0
     for number, program in enumerate(programs(part * size, size)):
         whole, chances = play(part * size + number), random.Random(number)
         slow = np.array([SlowGame(program, whole, column).rewards() for column in range(GAMES)]).T

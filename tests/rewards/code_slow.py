@@ -166,8 +166,6 @@ class SlowGame:
                 return self.read(one.entry, when)
             case "says":
                 return one.text.lower().encode() in self.value(parts[0], when)
-            case "text ==" | "text !=":
-                return COMPARISONS[one.kind[5:]](*(self.value(part, when) for part in parts))
             case "not":
                 return not self.value(parts[0], when)
             case "and" | "or":

@@ -173,13 +173,11 @@ def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
     same = write_reward(tmp_path / "same", 0, "defaultgoal")
     with pytest.raises(UserError, match=r"has the seed of the audited one, 0: .*\(--config.audit.second_reward_dir\)"):
         job.run(audit.STAGE.view(settings(second_reward_dir=same).to_dict()), workdir)
-    abouts = {}
-    for second in ("", named):
-        job.run(audit.STAGE.view((config := settings(second_reward_dir=second)).to_dict()), workdir)
-        checks = read_json(workdir / "audit/audit.json")
-        abouts[second] = [one["about"] for one in checks["nothing_found"] if one["check"] == "inversions"]
-        assert is_complete(audit, config, workdir)
-    assert [abouts[""][0].split(", ")[-1], abouts[named][0].split(", ")[-1]] == ["one reward", "two rewards"]
+    config = settings(second_reward_dir=named)
+    job.run(audit.STAGE.view(config.to_dict()), workdir)
+    clear = {one["check"]: one["about"] for one in read_json(workdir / "audit/audit.json")["nothing_found"]}
+    assert clear["inversions"].endswith("two rewards")
+    assert is_complete(audit, config, workdir)
     write_json(tmp_path / "other/reward/statistics.json", {"epoch": 2})
     assert not is_complete(audit, config, workdir)
 
@@ -196,5 +194,5 @@ def test_a_file_of_other_trajectories_is_audited_in_place_of_the_agent(tmp_path,
     assert is_complete(audit, config, workdir)
     write_lines(file, [*rows, {"episode": 0, "reward": None}])
     assert not is_complete(audit, config, workdir)
-    with pytest.raises(UserError, match=r"line 301: reward is missing \(--config.audit.trajectories\)"):
+    with pytest.raises(UserError, match=r"line 301: reward is None, not .* \(--config.audit.trajectories\)"):
         experiment.run(config.to_dict(), workdir, ["audit"])

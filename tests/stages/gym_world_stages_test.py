@@ -7,7 +7,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_lines
 from motif_jax.rewards.code.names import find_readable
 from motif_jax.stages import evaluate, export, report, train_policy
-from motif_jax.stages.write_reward.evidence import record_episodes
+from motif_jax.stages.write_reward.job import record_episodes
 
 
 @pytest.mark.parametrize("actions", ["numbers", "choices"])

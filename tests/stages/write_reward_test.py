@@ -22,7 +22,6 @@ from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward import evidence as proofs
 from motif_jax.stages.write_reward import job, stages_of
 from motif_jax.stages.write_reward.writers import Attempt, Brief, GuidedWriter, ScriptedWriter, examples, talk
 from motif_jax.structs import UserError
@@ -106,7 +105,7 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
     assert "No reward was found" in "".join(job.blocks_of(found))
     config = config_of()
     config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
-    with pytest.raises(UserError, match=r"found no reward in this workdir: write again .*write_reward.proposals"):
+    with pytest.raises(UserError, match=r"if it found no reward, write again in another --workdir, .*\.writer"):
         make_sources(Setting(viewed(config), tmp_path, make_world(config.env.to_dict()).specs))
     again = with_model(model(PROSE), proposals=2, revisions=0, steps=8_000)
     experiment.run(again.to_dict(), tmp_path, ["write_reward"])  # the stage is complete
@@ -115,7 +114,7 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
 @pytest.mark.parametrize("takes", ["vllm", "llama.cpp", "plain"])
 def test_a_server_gets_the_grammar_in_its_own_way(tmp_path, model, takes):
     server = model("gained(gold)")
-    run(with_model(server, proposals=1, revisions=1, grammar=takes), tmp_path)
+    run(with_model(server, proposals=1, revisions=1, grammar=takes, steps=1_000), tmp_path)
     body = server.asked[-1]
     found = {"vllm": body.get("structured_outputs", {}).get("grammar"), "llama.cpp": body.get("grammar")}
     assert {name for name, grammar in found.items() if grammar} == {takes} - {"plain"}
@@ -161,10 +160,11 @@ def test_captions_that_a_model_cannot_spell_are_not_quoted(tmp_path):
 
 @pytest.mark.journey
 def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
-    config = with_random_model(tmp_path / "model", proposals=6)
+    config = with_random_model(tmp_path / "model", proposals=3, steps=2_000)
     _, found = run(config, tmp_path / "run")
     rows = [row for rows in found["rounds"] for row in rows]
-    assert len({row["program"] for row in rows}) == len(rows) == 12
+    assert len(rows) == 6
+    assert len({row["program"] for row in rows}) > 3  # short ones may be equal
     assert not any(row["error"] for row in rows)
     assert all(check(row["program"], READABLE).root.of != "constant" for row in rows)
     assert run(config, tmp_path / "again")[1]["rounds"] == found["rounds"]
@@ -185,7 +185,7 @@ def test_the_fast_view_of_the_study_is_that_of_minigrid(monkeypatch, level):
 
 
 def test_a_model_is_told_of_ranges_steps_and_examples_of_its_world():
-    recorded = proofs.record_episodes(config_of(steps=2_000), READABLE)
+    recorded = job.record_episodes(config_of(steps=2_000), READABLE)
     brief = Brief("find gold", "a game", READABLE, {"You see gold": 3}, ["You see gold"], (),
                   recorded.ranges(READABLE), recorded.moments(READABLE))  # fmt: skip
     assert len(brief.moments) == 3
@@ -210,7 +210,7 @@ def test_a_model_is_shown_of_a_long_caption_what_it_may_quote():
 
 def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_path, model):
     server = model(PROSE, f"Sorry.\n```\ngained(gold)\n```\n{PROSE}")
-    _, record = run(with_model(server, proposals=1, revisions=0), tmp_path)
+    _, record = run(with_model(server, proposals=1, revisions=0, steps=1_000), tmp_path)
     assert record["best"]["program"] == "gained(gold)"
     assert len(server.asked) == 2
     assert "it cannot be read: line " in server.asked[1]["messages"][-1]["content"]
@@ -219,7 +219,7 @@ def test_a_model_that_writes_something_else_is_asked_again_with_the_error(tmp_pa
 def test_a_model_that_never_writes_a_program_is_given_up(tmp_path, model):
     server = model(PROSE)
     with pytest.raises(UserError, match=r"none of 2 programs could be read after 3 attempts each; .* line 1"):
-        run(with_model(server, proposals=2), tmp_path)
+        run(with_model(server, proposals=2, steps=1_000), tmp_path)
     assert len(server.asked) == 6
     assert not (tmp_path / "write_reward/best.reward").exists()
 
@@ -251,9 +251,9 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     assert len(rows[0]["trained"]["return"]) == 2
     assert [row["program"] for row in rows[:2]] == ["gained(gold)", "gained(gold) + stairs"]
     assert not (folder / "round-2/training-0").exists()  # the program is that of round 1
-    alone = proofs.record_episodes(viewed(config, "write_reward"), READABLE)
+    alone = job.record_episodes(viewed(config, "write_reward"), READABLE)
     more = READABLE, [trained], len(alone.captions)
-    played = [proofs.record_episodes(viewed(config, "write_reward"), *more) for _ in range(2)]
+    played = [job.record_episodes(viewed(config, "write_reward"), *more) for _ in range(2)]
     assert played[0].captions == played[1].captions != alone.captions
     both, program = alone.with_others(played[0]), check("record(gold) + once(stairs > 0)", READABLE)
     returns = [one.returns(one.pay(program)) for one in (alone, played[0], both)]
@@ -294,7 +294,7 @@ def test_the_best_is_chosen_anew_when_the_judge_has_seen_agents(tmp_path, monkey
 
     def see_agents(config, workdir, evidence, agents, *_):
         assert len(agents) == 2
-        return evidence._replace(choosing=proofs.Pairs(evidence.choosing.episodes, 1 - evidence.choosing.judged))
+        return evidence._replace(choosing=job.Pairs(evidence.choosing.episodes, 1 - evidence.choosing.judged))
 
     monkeypatch.setattr(job, "train", train)
     monkeypatch.setattr(job, "see_agents", see_agents)
@@ -330,18 +330,18 @@ def test_a_number_sign_in_quotes_begins_no_comment():
 
 
 def test_the_order_of_liked_captions_is_that_of_the_games():
-    recorded = proofs.RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
-    assert job.liked_captions(recorded, proofs.Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
+    recorded = job.RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
+    assert job.liked_captions(recorded, job.Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
 
 
 @pytest.fixture(scope="module")
 def tried():
     """Tries a program on random play of treasure, where the judge counts gold."""
-    recorded = proofs.record_episodes(config_of(steps=8_000), READABLE)
+    recorded = job.record_episodes(config_of(steps=8_000), READABLE)
     pairs = recorded.choose_pairs(40, 0)
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T
-    judged = proofs.Pairs(pairs, np.where(first == second, 0.5, second > first))
+    judged = job.Pairs(pairs, np.where(first == second, 0.5, second > first))
     texts = ["\n".join(captions) for captions in recorded.captions]
 
     brief = Brief("gold", "", READABLE, {}, job.liked_captions(recorded, judged))
@@ -384,7 +384,7 @@ def test_defects_of_a_program_are_found(tried, program, agreement, said):
 @pytest.mark.parametrize("told", ["diagnoses", "metrics"])
 def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told):
     server = model("200 * gained(gold)")
-    run(with_model(server, proposals=1, revisions=1, told=told), tmp_path)
+    run(with_model(server, proposals=1, revisions=1, told=told, steps=1_000), tmp_path)
     said = server.asked[-1]["messages"][-1]["content"]
     assert ("out of scale: its largest reward is 200" in said) == (told == "diagnoses")
     assert ("- deviation of returns: " in said) == (told == "metrics")
@@ -396,7 +396,7 @@ def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told)
     ([0, 1, 2, 3], ""), ([0, 0, 0, 0], ""),
 ])  # fmt: skip
 def test_disagreement_is_a_finding_if_the_judge_sides_with_the_learnt_reward(learnt, said):
-    pairs = proofs.Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
+    pairs = job.Pairs(np.array([[0, 1], [2, 3], [0, 3]]), np.zeros(3))  # the first is always better
     figures, finding = job.compare_with_learnt(np.arange(4.0), np.array(learnt, float), pairs, 0.0)
     assert said in finding
     assert bool(said) == bool(finding)

@@ -23,11 +23,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import shown
-from motif_jax.envs.world import Viewpoint, suggest
+from motif_jax.console import clean, suggest
+from motif_jax.envs.world import Viewpoint
 from motif_jax.rewards.code.names import FLAG, GRID, MOMENT, NAME, NUMBER, SAID, STEP, TEXTS, WORDS, Entry, Readable
 from motif_jax.structs import UserError
 
@@ -35,7 +36,6 @@ MOST_BYTES = 4096  # of a program
 MOST_NODES = 64  # of its tree
 MOST_LEVELS = 12  # of parentheses, calls and operators within each other
 MOST_CHARACTERS = 100  # of a text
-LONGEST_WORD = 60  # characters of a number or a name
 
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 CONSTANT = "constant"
@@ -72,15 +72,21 @@ class Prefix(NamedTuple):
 class Argument(NamedTuple):
     """What an argument of a function can be."""
 
+    what: str
     types: tuple[str, ...]
     of: tuple[str, ...] = ORDER
     forms: tuple[str, ...] = ()  # only these forms; (): any
+
+    def takes(self, type_: str, of: str, form: str) -> bool:
+        """Whether it can be such a value."""
+        return type_ in self.types and (of in self.of or self.of == ORDER) and (not self.forms or form in self.forms)
 
 
 class Function(NamedTuple):
     """A function: it has at least `least` arguments, and at most as many as `args`."""
 
     usage: str
+    meaning: str  # for a model
     args: tuple[Argument, ...]
     least: int
     result: str
@@ -102,37 +108,49 @@ OPERATORS: Mapping[str, Operator] = {
 }
 PREFIXES: Mapping[str, Prefix] = {"not": Prefix(3, FLAGS, FLAG), "-": Prefix(7, NUMERIC, NUMBER)}
 
-ANY_NUMBER, ANY_FLAG = Argument(NUMERIC), Argument(FLAGS, CHANGING)
-TEXT_NAME, QUOTED = Argument((TEXTS,), ORDER, (NAMED,)), Argument((TEXTS,), ORDER, (WORD,))
-GRID_NAME, CELL, INDEX = Argument(GRIDS), Argument((CELLS,)), Argument(NUMBERS, (CONSTANT,), (ZERO, LITERAL))
+ANY_NUMBER = Argument("a number", NUMERIC)
+CHANGING_NUMBER = Argument("a number that changes", NUMERIC, CHANGING)
+NUMBER_OF_MOMENT = Argument("a number of a moment, which is no constant and no change already", NUMERIC, (MOMENT,))
+ANY_FLAG = Argument("a flag that changes, such as x > 0", FLAGS, CHANGING)
+TEXT_NAME = Argument("a text of the world by its name", (TEXTS,), ORDER, (NAMED,))
+QUOTED = Argument("a text in double quotes", (TEXTS,), ORDER, (WORD,))
+GRID_NAME, CELL = Argument("a grid by its name", GRIDS), Argument("the comparison of a grid", (CELLS,))
+INDEX = Argument("an index from 0", NUMBERS, (CONSTANT,), (ZERO, LITERAL))
 FUNCTIONS: Mapping[str, Function] = {
-    "gained": Function("gained(gold)", (Argument(NUMERIC, (MOMENT,)),), 1, NUMBER, STEP),
-    "record": Function("record(depth)", (Argument(NUMERIC, CHANGING),), 1, NUMBER, STEP),
-    "rose": Function("rose(health < 5)", (ANY_FLAG,), 1, FLAG, STEP),
-    "once": Function('once(says("key"))', (ANY_FLAG,), 1, FLAG, STEP),
-    "still": Function("still()", (), 0, FLAG, STEP),
-    "says": Function('says("you kill") or says(mission, "red")', (TEXT_NAME, QUOTED), 1, FLAG),
-    "at": Function("at(grid, i, j)", (GRID_NAME, INDEX, INDEX, INDEX), 2, NUMBER),
-    "any": Function("any(grid == 8)", (CELL,), 1, FLAG),
-    "count": Function("count(grid == 8)", (CELL,), 1, NUMBER),
-    "distance": Function("distance(grid, 8)", (GRID_NAME, ANY_NUMBER), 2, NUMBER),
-    "min": Function("min(x, 5)", (ANY_NUMBER,) * 8, 2, NUMBER),
-    "max": Function("max(x, 0)", (ANY_NUMBER,) * 8, 2, NUMBER),
-    "abs": Function("abs(x)", (ANY_NUMBER,), 1, NUMBER),
-}
+    "gained": Function("gained(gold)", "after the step less before it", (NUMBER_OF_MOMENT,), 1, NUMBER, STEP),
+    "record": Function(
+        "record(depth)", "how far it exceeds its best of the episode, otherwise 0", (CHANGING_NUMBER,), 1, NUMBER, STEP
+    ),
+    "rose": Function("rose(health < 5)", "true, and not before the step", (ANY_FLAG,), 1, FLAG, STEP),
+    "once": Function('once(says("key"))', "true for the first time in the episode", (ANY_FLAG,), 1, FLAG, STEP),
+    "still": Function("still()", "the step has changed nothing", (), 0, FLAG, STEP),
+    "says": Function(
+        'says("you kill") or says(mission, "red")', "the caption of the step, or another text, contains this text",
+        (TEXT_NAME, QUOTED), 1, FLAG,
+    ),
+    "at": Function("at(grid, i, j)", "a cell of a grid, from 0", (GRID_NAME, INDEX, INDEX, INDEX), 2, NUMBER),
+    "any": Function("any(grid == 8)", "whether a cell is so", (CELL,), 1, FLAG),
+    "count": Function("count(grid == 8)", "how many cells are so", (CELL,), 1, NUMBER),
+    "distance": Function(
+        "distance(grid, 8)", "steps from the agent to the nearest such cell, 1000 without one",
+        (GRID_NAME, ANY_NUMBER), 2, NUMBER,
+    ),
+    "min": Function("min(x, 5)", "the least", (ANY_NUMBER,) * 8, 2, NUMBER),
+    "max": Function("max(x, 0)", "the most", (ANY_NUMBER,) * 8, 2, NUMBER),
+    "abs": Function("abs(x)", "without its sign", (ANY_NUMBER,), 1, NUMBER),
+}  # fmt: skip
 
 
 # ---- tokens
 
 LARGEST_NUMBER = 1e6  # absolute value of a number in a program
-ODD = re.compile(r"[^\t\r\n -~]")  # characters that a reader could not see or could mistake for others
 TOKEN = re.compile(
-    r"(?P<blank>(?:[ \t\r\n]|#[^\n]*)+)|(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)|"
-    rf'(?P<name>{NAME.pattern})|"(?P<text>[^"\\\n\r\t]*)"|(?P<symbol>[<>=!]=|[<>+\-*/(),])'
+    r"(?P<blank>(?:[ \t\r\n]|#[\t\r -~]*)+)|(?P<number>[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)(?![\w.])|"
+    rf'(?P<name>{NAME.pattern})|"(?P<text>[ !#-\[\]-~]{{0,{MOST_CHARACTERS}}})"|(?P<symbol>[<>=!]=|[<>+\-*/(),])'
 )
 FIXES = {  # for characters that are not in the language
     "'": 'write texts in double quotes, as in says("you kill")',
-    '"': "a text ends with a double quote in the same line, and has no backslash and no tab",
+    '"': f"a text has at most {MOST_CHARACTERS} characters of ASCII without a backslash, and ends with a double quote",
     ".": "write numbers as 0.5; values have no attributes",
     "=": "write == to compare",
     "!": "write != to compare, and not for the opposite",
@@ -141,7 +159,7 @@ FIXES = {  # for characters that are not in the language
     "[": "write at(grid, i, j) to read a cell",
     "^": "write x * x for a square",
     "%": "there are only + - * /",
-}
+} | dict.fromkeys("0123456789", "a number is written as 20, 0.5 or 1e-3")
 
 
 class Place(NamedTuple):
@@ -174,32 +192,19 @@ def tokenize(text: str) -> list[Token]:
     """The tokens of a program; the last is of kind "end". Raises ProgramError."""
     if len(text) > MOST_BYTES:
         raise ProgramError(Place(1, 1), f"a program has at most {MOST_BYTES:,} bytes, not {len(text):,}")
-    if odd := ODD.search(text):
-        code = f"{odd[0]!a} (U+{ord(odd[0]):04X})"
-        reason = f"a program is printable ASCII, without {code}: remove it, or write an ASCII character"
-        raise ProgramError(place_of(text, odd.start()), reason)
     tokens, at = list[Token](), 0
     while at < len(text):
         match, place = TOKEN.match(text, at), place_of(text, at)
         if match is None:
-            fix = FIXES.get(text[at], "see the grammar in docs/code-rewards.md")
-            raise ProgramError(place, f"unexpected {text[at]!r}: {fix}")
+            fix = FIXES.get(text[at], "a program is printable ASCII, see docs/code-rewards.md")
+            raise ProgramError(place, f"unexpected {text[at]!a}: {fix}")
         at, kind = match.end(), str(match.lastgroup)
         value = match[kind]
         if kind == "number":
-            if text[at : at + 1].isalnum() or text[at : at + 1] in (".", "_"):
-                raise ProgramError(place, f"a number is written as 20, 0.5 or 1e-3, not {shown(value + text[at])}")
-            if len(value) > LONGEST_WORD:
-                raise ProgramError(place, f"a number has at most {LONGEST_WORD} characters: {shown(value)}")
             if not float(value) <= LARGEST_NUMBER:
-                raise ProgramError(
-                    place, f"numbers are at most {LARGEST_NUMBER:g}, not {shown(value)}: scale the reward"
-                )
+                raise ProgramError(place, f"numbers are at most {LARGEST_NUMBER:g}: scale the reward")
             tokens.append(Token(kind, float(value), place))
         elif kind != "blank":
-            most = MOST_CHARACTERS if kind == "text" else LONGEST_WORD
-            if len(value) > most:
-                raise ProgramError(place, f"a {kind} has at most {most} characters, not {len(value):,}: {shown(value)}")
             is_symbol = kind == "symbol" or (kind == "name" and value in WORDS)
             tokens.append(Token(value if is_symbol else kind, value, place))
     return [*tokens, Token("end", "", place_of(text, at))]
@@ -230,6 +235,17 @@ class Expression(NamedTuple):
     strength: int = 0  # of an operator between operands
 
     @property
+    def form(self) -> str:
+        """See the forms above; "" where the type says enough."""
+        if self.kind == "number":
+            return LITERAL if self.value else ZERO
+        if self.kind == "negative" and self.args[0].form in (LITERAL, NEGATED):
+            return NEGATED
+        if self.kind == "text":
+            return WORD if self.text.strip() else BLANK
+        return NAMED if (self.kind, self.type) == ("read", TEXTS) else ""
+
+    @property
     def reads_caption(self) -> bool:
         return self.entry == SAID or any(one.reads_caption for one in self.args)
 
@@ -257,7 +273,7 @@ def last_of(*parts: Expression) -> str:
 # ---- the parser
 
 LOWEST = 0  # weaker than all operators
-MOST_NAMES = 12  # listed in an error
+MOST_LISTED = 120  # characters of the names in an error
 ADVICE = {  # where a value of another type is needed
     CELLS: ": put it into any(...) or count(...)",
     GRID: ": read a cell with at, or use count",
@@ -269,14 +285,10 @@ ADVICE = {  # where a value of another type is needed
 def check(text: str, readable: Readable) -> Program:
     """Parses and checks a program for a world; raises ProgramError."""
     parser = _Parser(tokenize(text), readable)
-    root = parser.whole()
-    if root.type not in NUMERIC:
-        fix = "put it into any(...) or count(...)" if root.type == CELLS else "compare it with ==, or use says or at"
-        raise ProgramError(root.place, f"a reward is a number or a flag, not a {root.type}: {fix}")
+    root = _typed(parser.whole(), NUMERIC, "a reward")
     entries = {name: readable.entries[name] for name in sorted({*parser.read, *parser.still})}
     viewpoints = {name: readable.viewpoints[name] for name in sorted(parser.viewed)}
-    uses = Readable(entries, viewpoints, parser.still)
-    return Program(text, root, parser.memories, uses)
+    return Program(text, root, parser.memories, Readable(entries, viewpoints, parser.still))
 
 
 class _Parser:
@@ -306,13 +318,10 @@ class _Parser:
         return value._replace(place=token.place, levels=max(levels, default=1), strength=strength)
 
     def whole(self) -> Expression:
-        if self._next.kind == "end":
-            raise ProgramError(self._next.place, "the program is empty: write an expression such as gained(gold)")
         root = self._expression(LOWEST)
         if self._next.kind != "end":
-            hints = {")": "this parenthesis was not opened", ",": "only the arguments of a function need commas"}
-            hint = hints.get(self._next.kind, "a program is one expression, without statements")
-            raise ProgramError(self._next.place, f"expected an operator or the end, not {self._next}: {hint}")
+            problem = f"expected an operator or the end, not {self._next}: a program is one expression"
+            raise ProgramError(self._next.place, problem)
         return root
 
     def _expression(self, lowest: int) -> Expression:
@@ -321,8 +330,6 @@ class _Parser:
         while (name := self._next.kind) in OPERATORS and (strength := OPERATORS[name].strength) > lowest:
             token = self._take()
             right = self._expression(strength)
-            if name in COMPARISONS and self._next.kind in COMPARISONS:
-                raise ProgramError(self._next.place, "a comparison has two sides: write 1 < x and x < 3, not 1 < x < 3")
             left = self._node(token, self._combined(token, left, right), left, right, strength=strength)
         return left
 
@@ -336,7 +343,7 @@ class _Parser:
             case "text":
                 return self._node(token, Expression("text", TEXTS, CONSTANT, text=str(token.value)))
             case "name":
-                return self._node(token, self._name(token))
+                return self._node(token, self._read(token))
         if (name := token.kind) in PREFIXES:
             self._enter(token)
             prefix = PREFIXES[name]
@@ -347,7 +354,7 @@ class _Parser:
         if name == "(":
             self._enter(token)
             inner = self._expression(LOWEST)
-            self._close("the parenthesis", token)
+            self._close(token)
             return inner
         raise ProgramError(token.place, f"expected a number, a name or a function, not {token}")
 
@@ -355,26 +362,21 @@ class _Parser:
         self._open += 1
         _check_depth(self._open, token)
 
-    def _close(self, what: str, opened: Token) -> None:
+    def _close(self, opened: Token) -> None:
         token, (line, column) = self._take(), opened.place
         if token.kind != ")":
-            opening = f"{what} of line {line}, column {column}"
-            raise ProgramError(token.place, f"expected ')' to close {opening}, not {token}")
+            raise ProgramError(token.place, f"expected ')' for {opened} of line {line}, column {column}, not {token}")
         self._open -= 1
 
     # ---- names and operators
 
-    def _name(self, token: Token) -> Expression:
+    def _read(self, token: Token) -> Expression:
         name = str(token.value)
-        if name in self._names:
-            return self._read(name)
-        if name in FUNCTIONS:
-            raise ProgramError(token.place, f"{name} is a function: write {FUNCTIONS[name].usage}")
-        names = sorted(self._names)
-        fix = suggest(name, names, f"this world has {_listed(names)}")
-        raise ProgramError(token.place, f"unknown name {shown(name)}: {fix}")
-
-    def _read(self, name: str) -> Expression:
+        if name not in self._names:
+            names = sorted(self._names)
+            fix = suggest(name, names, f"this world has {clean(', '.join(names), MOST_LISTED)}")
+            fix = f"write {FUNCTIONS[name].usage}" if name in FUNCTIONS else fix
+            raise ProgramError(token.place, f"unknown name {shown(name)}: {fix}")
         self.read.add(name)
         entry = self._names[name]
         return Expression("read", entry.type, entry.of, text=name, entry=entry)
@@ -384,20 +386,14 @@ class _Parser:
         if name not in COMPARISONS:
             ((types, _, result),) = operator.rules
             operands = _typed(left, types, name), _typed(right, types, name)
-            divisor = right
-            while divisor.kind == "negative":
-                (divisor,) = divisor.args
-            if operator.divides and (divisor.kind != "number" or not divisor.value):
+            if operator.divides and right.form not in (LITERAL, NEGATED):
                 raise ProgramError(right.place, "the divisor must be a number other than 0, such as x / 10")
             return Expression(name, result, last_of(*operands), operands)
         if type_ := operator.result(left.type, right.type):
-            kind = f"text {name}" if left.type == TEXTS else name
-            return Expression(kind, type_, last_of(left, right), (left, right))
-        fix = "compare numbers, a grid with a number, or texts with =="
+            return Expression(name, type_, last_of(left, right), (left, right))
+        fix = "compare numbers, texts with ==, or a grid with a number in any(...) or count(...)"
         if FLAG in (left.type, right.type):
-            fix = "write x or not x for a flag x"
-        elif CELLS in (left.type, right.type):
-            fix = "put a comparison of a grid into any() or count()"
+            fix = "write x or not x for a flag x, and 1 < x and x < 3 for 1 < x < 3"
         raise ProgramError(token.place, f"{name} cannot compare a {left.type} with a {right.type}: {fix}")
 
     # ---- functions
@@ -405,40 +401,35 @@ class _Parser:
     def _call(self, token: Token) -> Expression:
         name = str(token.value)
         if name not in FUNCTIONS:
-            if name in self._names:
-                raise ProgramError(token.place, f"{name} is a value and not a function: write {name}")
             raise ProgramError(token.place, f"unknown function {shown(name)}: {suggest(name, FUNCTIONS)}")
         self._enter(self._take())
         args: list[Expression] = []
-        while self._next.kind != ")":
+        if self._next.kind != ")":
             args.append(self._expression(LOWEST))
-            if self._next.kind != ",":
-                break
-            comma = self._take()
-            if self._next.kind == ")":
-                raise ProgramError(comma.place, f"expected one more argument of {name} after the comma")
-        self._close(f"the arguments of {name}", token)
+            while self._next.kind == ",":
+                self._take()
+                args.append(self._expression(LOWEST))
+        self._close(token)
         function = FUNCTIONS[name]
         if not function.least <= len(args) <= len(function.args):
-            number = f"{len(args)} argument{'' if len(args) == 1 else 's'}"
+            number = f"{len(args)} argument{'s' * (len(args) != 1)}"
             raise ProgramError(token.place, f"{name} is written as {function.usage}, not with {number}")
+        known = function.args[1:] if name == "says" and len(args) == 1 else function.args
+        for value, wanted in zip(args, known, strict=False):
+            if not wanted.takes(value.type, value.of, value.form):
+                hint = ADVICE.get(value.type, "") if value.type not in wanted.types else ""
+                problem = f"{name} needs {wanted.what}, as in {function.usage}, not a {value.type} ({value.of}){hint}"
+                raise ProgramError(value.place, problem)
         special: dict[str, Any] = {"says": self._says, "at": self._cell, "distance": self._distance}
         return self._node(token, special.get(name, self._called)(token, *args), *args)
 
     def _called(self, token: Token, *args: Expression) -> Expression:
-        """The value of a function whose arguments the table describes."""
         name = str(token.value)
         function = FUNCTIONS[name]
         if name == "still":
             if not self._readable.still:
                 raise ProgramError(token.place, "this world has no values that still() could compare")
             self.still = self._readable.still
-        for value, wanted in zip(args, function.args, strict=False):
-            if _typed(value, wanted.types, name).of not in wanted.of:
-                why = "a value that changes, not a constant"
-                if value.of == STEP:
-                    why = "a value of a moment, and this is already a change of the step: write it alone"
-                raise ProgramError(value.place, f"{name} needs {why}")
         remembers = name in ("record", "once") or (name == "rose" and args[0].of == STEP)
         memory = self.memories if remembers else -1
         self.memories += remembers
@@ -446,57 +437,38 @@ class _Parser:
 
     def _says(self, _: Token, *args: Expression) -> Expression:
         *read, word = args
-        if word.kind != "text" or not word.text.strip():
-            raise ProgramError(word.place, 'says needs a text in double quotes, as in says("you kill")')
         text = read[0] if read else Expression("read", TEXTS, STEP, entry=SAID)
-        if text.kind != "read" or text.type != TEXTS:
-            raise ProgramError(text.place, f"says reads a text of the world, not a {text.type}")
         return Expression("says", FLAG, text.of, (text,), text=word.text)
 
-    def _grid(self, token: Token, grid: Expression) -> Entry:
-        if grid.type == GRID and grid.entry:
-            return grid.entry
-        grids = [name for name, entry in self._names.items() if entry.type == GRID]
-        hint = f": choose from {_listed(grids)}" if grids else ", and this world has none"
-        raise ProgramError(grid.place, f"{token.value} reads a grid by its name{hint}")
-
     def _cell(self, token: Token, grid: Expression, *places: Expression) -> Expression:
-        entry, name = self._grid(token, grid), grid.text
-        if len(places) != len(entry.shape):
+        assert grid.entry is not None
+        entry, name, cell = grid.entry, grid.text, tuple(int(place.value) for place in places)
+        if len(cell) != len(entry.shape) or any(
+            at != place.value or at >= size for at, place, size in zip(cell, places, entry.shape, strict=True)
+        ):
             usage = ", ".join([name, *"ijk"[: len(entry.shape)]])
-            raise ProgramError(token.place, f"{name} has {len(entry.shape)} axes: write at({usage})")
-        for place, size in zip(places, entry.shape, strict=True):
-            if place.kind != "number" or not place.value.is_integer() or not 0 <= place.value < size:
-                raise ProgramError(place.place, f"an index of this axis of {name} is a number from 0 to {size - 1}")
-        cell = tuple(int(place.value) for place in places)
+            raise ProgramError(token.place, f"{name} has the shape {entry.shape}: write at({usage}), from 0")
         text = f"at({', '.join(map(str, (name, *cell)))})"
         return Expression("read", NUMBER, entry.of, text=text, entry=entry._replace(type=NUMBER, cell=cell))
 
     def _distance(self, token: Token, grid: Expression, wanted: Expression) -> Expression:
-        self._grid(token, grid)
-        viewpoints = self._readable.viewpoints
-        if grid.text not in viewpoints:
-            known = f": choose from {_listed(viewpoints)}" if viewpoints else ""
-            why = f"the world does not say where the agent is in {grid.text} (`viewpoints`){known}"
-            raise ProgramError(grid.place, why)
-        viewpoint = viewpoints[grid.text]
+        viewpoint = self._readable.viewpoints.get(grid.text)
+        if viewpoint is None:
+            raise ProgramError(grid.place, f"the world does not say where the agent is in {grid.text} (`viewpoints`)")
         self.viewed.add(grid.text)
         row, column = (
-            self._read(place) if isinstance(place, str) else Expression("number", NUMBER, CONSTANT, value=float(place))
+            self._read(token._replace(value=place)) if isinstance(place, str)
+            else Expression("number", NUMBER, CONSTANT, value=float(place))
             for place in (viewpoint.row, viewpoint.column)
-        )
-        args = (grid, _typed(wanted, NUMERIC, "distance"), row, column)
+        )  # fmt: skip
+        args = (grid, wanted, row, column)
         return Expression("distance", NUMBER, last_of(*args), args, viewpoint=viewpoint)
 
 
 def _typed(value: Expression, types: tuple[str, ...], of_what: str) -> Expression:
-    """The value, if it is of one of these types, which a function or an operator takes."""
+    """The value, if it is of one of these types, which an operator takes."""
     if value.type not in types:
-        if CELLS in types:
-            usage = FUNCTIONS[of_what].usage
-            raise ProgramError(value.place, f"{of_what} needs the comparison of a grid, as in {usage}")
-        wanted = "number" if NUMBER in types else "flag, such as x > 0"
-        hint = ADVICE.get(value.type, "")
+        wanted, hint = "number" if NUMBER in types else "flag, such as x > 0", ADVICE.get(value.type, "")
         raise ProgramError(value.place, f"{of_what} needs a {wanted}, not a {value.type}{hint}")
     return value
 
@@ -504,12 +476,6 @@ def _typed(value: Expression, types: tuple[str, ...], of_what: str) -> Expressio
 def _check_depth(levels: int, token: Token) -> None:
     if levels > MOST_LEVELS:
         raise ProgramError(token.place, f"expressions are at most {MOST_LEVELS} levels deep: write a flatter one")
-
-
-def _listed(names: Collection[str]) -> str:
-    """Some of the names, with the number of the others."""
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return f"{', '.join([*names][:MOST_NAMES])}{more}" if names else "no names"
 
 
 # ---- the terms of the sum, whose shares of the return are shown
@@ -539,7 +505,7 @@ def terms_of(program: Program, negative: bool = False) -> Iterator[Program]:
 
 def _written(one: Expression, least: int = LOWEST) -> str:
     """The text of a tree, in parentheses if its operator is weaker than `least`."""
-    symbol = "-" if one.kind == "negative" else one.kind.removeprefix("text ")
+    symbol = "-" if one.kind == "negative" else one.kind
     if one.kind == "number":
         return repr(one.value).removesuffix(".0")
     quoted = f'"{one.text}"'

@@ -56,6 +56,16 @@ class Readable(NamedTuple):
         """The names as JSON, for a checkpoint."""
         return json.loads(json.dumps(self._asdict()))
 
+    def checked(self) -> Readable:
+        """Itself; raises ValueError if its parts do not fit each other, as worlds and checkpoints are foreign."""
+        wrong: list[tuple[object, object]]
+        wrong = [(name, entry) for name, entry in self.entries.items() if not _is_sound(name, entry)]
+        wrong += [(name, one) for name, one in self.viewpoints.items() if not _fits(self.entries, name, one)]
+        wrong += [(name, "no value of a moment") for name in self.still if not _is_of_moment(self.entries, name)]
+        for name, what in wrong:
+            raise ValueError(f"{shown(name)} is {shown(what)}")
+        return self
+
 
 CAPTION = "event_message"  # the caption of a step, read by says("...")
 SAID = Entry(TEXTS, STEP, CAPTION, CAPTIONS[CAPTION].shape)
@@ -64,18 +74,6 @@ SAID = Entry(TEXTS, STEP, CAPTION, CAPTIONS[CAPTION].shape)
 def find_readable(world: Any) -> Readable:
     """The names of a world; raises UserError if it declares other than `world.Viewpoint` describes."""
     specs: Mapping[str, ArraySpec] = world.specs
-
-    def declared(attribute: str, kind: type, must_be: str) -> Any:
-        value = getattr(world, attribute, kind())
-        if not isinstance(value, Mapping if kind is dict else kind):
-            raise wrong(attribute, must_be, value)
-        return value
-
-    def wrong(attribute: str, must_be: str, value: object) -> UserError:
-        return UserError(
-            f"{attribute!r} of the world {world.name!r} must be {must_be}, not {shown(value)} ({WORLD_FLAG})"
-        )
-
     entries: dict[str, Entry] = {}
     for reading in readings(specs):
         entries[reading] = entries[reading.removeprefix(PREFIX)] = Entry(
@@ -83,52 +81,43 @@ def find_readable(world: Any) -> Readable:
         )
     for name, spec in specs.items():
         if not name.startswith(PREFIX) and (found := _type(spec)):
-            entries[name] = Entry(found, MOMENT, name, spec.shape, (), _after(name, specs))
+            entries[name] = Entry(found, MOMENT, name, tuple(map(int, spec.shape)), (), _after(name, specs))
         elif name.startswith(PREFIX) and not spec.shape and name not in entries:
             entries[name] = Entry(NUMBER, STEP, name)
-    for name, place in declared("numbers", dict, "a dictionary").items():
-        if not (number := _number(specs, name, place)):
-            what = 'names with an observation of one axis and an index, as in {"gold": ("blstats", 13)}'
-            raise wrong("numbers", what, {name: place})
-        entries[name] = number
     entries = {name: entry for name, entry in entries.items() if NAME.fullmatch(name) and name not in WORDS}
-    viewpoints = declared("viewpoints", dict, "a dictionary")
-    for name, viewpoint in viewpoints.items():
-        if not _fits(entries, name, viewpoint):
-            what = "the agent's cells in grids, as in {'image': Viewpoint(3, 6, plane=0)}"
-            raise wrong("viewpoints", what, {name: viewpoint})
-    still = declared("still", tuple, "a tuple") or tuple(
-        name for name in world.reads if name in entries and name not in CAPTIONS
-    )
-    if unknown := [name for name in still if not _is_of_moment(entries, name)]:
-        raise wrong("still", "names of values of a moment", unknown[0])
-    return Readable(entries, viewpoints, still)
+    try:
+        for name, (observation, index) in getattr(world, "numbers", {}).items():
+            shape = tuple(map(int, specs[observation].shape))
+            entries[name] = Entry(NUMBER, MOMENT, observation, shape, (index,), _after(observation, specs))
+        still = getattr(world, "still", ()) or (one for one in world.reads if one in entries and one not in CAPTIONS)
+        return Readable(entries, getattr(world, "viewpoints", {}), tuple(still)).checked()
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"`numbers`, `viewpoints` or `still` of the world {world.name!r} do not fit its observations: "
+            f"{error!r:.200} ({WORLD_FLAG})"
+        ) from error
 
 
 def readable_from(record: Any) -> Readable:
-    """The inverse of `Readable.record`; raises ValueError if it is not such a record, as in a damaged checkpoint."""
-    try:
-        entries = {}
-        for name, (kind, of, observation, shape, cell, after) in record["entries"].items():
-            entries[name] = entry = Entry(kind, of, observation, tuple(shape), tuple(cell), after)
-            if not (NAME.fullmatch(name) and of in (MOMENT, STEP) and _is_sound(entry)):
-                raise ValueError(f"{name!r} is {entry}")
-        viewpoints = {name: Viewpoint(*parts) for name, parts in record["viewpoints"].items()}
-        wrong = [name for name, viewpoint in viewpoints.items() if not _fits(entries, name, viewpoint)]
-        if wrong := wrong + [name for name in record["still"] if not _is_of_moment(entries, name)]:
-            raise ValueError(f"the viewpoint of {wrong[0]!r}, or what still compares")
-        return Readable(entries, viewpoints, tuple(record["still"]))
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise ValueError(f"the names of a program are damaged: {error!r:.200}") from error
+    """The inverse of `Readable.record`; for a damaged one, it raises one of Python's errors of wrong values."""
+    entries = {}
+    for name, (kind, of, observation, shape, cell, after) in record["entries"].items():
+        entries[name] = Entry(kind, of, observation, tuple(shape), tuple(cell), after)
+    viewpoints = {name: Viewpoint(*parts) for name, parts in record["viewpoints"].items()}
+    return Readable(entries, viewpoints, tuple(record["still"])).checked()
 
 
-def _is_sound(entry: Entry) -> bool:
+def _is_sound(name: object, entry: Entry) -> bool:
     """Whether the parts of an entry fit each other."""
     shape, cell = entry.shape, entry.cell
     axes = {NUMBER: range(MOST_AXES + 1), FLAG: range(1), GRID: range(1, MOST_AXES + 1), TEXTS: range(1, 2)}
     return (
-        isinstance(entry.observation, str)
+        isinstance(name, str)
+        and NAME.fullmatch(name) is not None
+        and name not in WORDS
+        and isinstance(entry.observation, str)
         and isinstance(entry.after, str)
+        and entry.of == (STEP if entry.observation.startswith(PREFIX) else MOMENT)
         and all(type(number) is int for number in (*shape, *cell))
         and len(shape) in axes.get(entry.type, ())
         and len(cell) == (0 if entry.type in (GRID, TEXTS) else len(shape))
@@ -138,7 +127,7 @@ def _is_sound(entry: Entry) -> bool:
 
 def _type(spec: ArraySpec) -> str:
     if spec.kind == TEXT or spec == CAPTIONS["message"]:
-        return TEXTS
+        return TEXTS if len(spec.shape) == 1 else ""
     if not spec.shape:
         return FLAG if spec.dtype == "bool" else NUMBER
     return GRID if len(spec.shape) <= MOST_AXES else ""
@@ -147,16 +136,6 @@ def _type(spec: ArraySpec) -> str:
 def _after(name: str, specs: Mapping[str, ArraySpec]) -> str:
     result = specs.get(f"{PREFIX}{name}")
     return f"{PREFIX}{name}" if result and result[:2] == specs[name][:2] else ""
-
-
-def _number(specs: Mapping[str, ArraySpec], name: object, place: object) -> Entry | None:
-    """The entry of a number that the world has named; None if the observation does not have it."""
-    match place:
-        case (str(observation), int(index)) if isinstance(name, str) and NAME.fullmatch(name) and observation in specs:
-            spec = specs[observation]
-            if len(spec.shape) == 1 and 0 <= index < spec.shape[0] and not observation.startswith(PREFIX):
-                return Entry(NUMBER, MOMENT, observation, spec.shape, (index,), _after(observation, specs))
-    return None
 
 
 def _is_of_moment(entries: Mapping[str, Entry], name: object) -> bool:

@@ -22,7 +22,6 @@ from motif_jax.rewards.code.grammar import (
     BLANK,
     FUNCTIONS,
     LITERAL,
-    LONGEST_WORD,
     MOST_CHARACTERS,
     MOST_LEVELS,
     MOST_NODES,
@@ -138,9 +137,8 @@ class Grammar:
         grids = dict[object, str]()  # of those with the same axes and place of the agent, the first
         for name, entry in readable.entries.items():
             like = grids.setdefault((entry.type, entry.shape, readable.viewpoints.get(name)), name)
-            if len(name) <= LONGEST_WORD:
-                form = {GRID: like, TEXTS: NAMED}.get(entry.type, "")
-                self.names[name] = Sort(entry.type, ORDER.index(entry.of), form)
+            form = {GRID: like, TEXTS: NAMED}.get(entry.type, "")
+            self.names[name] = Sort(entry.type, ORDER.index(entry.of), form)
         symbols = [Terminal("symbol", text) for text in ("(", ")", ",", *OPERATORS, "not")]
         words = [Terminal("name", name) for name in self.names] + [Terminal("function", name) for name in FUNCTIONS]
         self._all = (END, *symbols, *(Terminal(*literal) for literal in LITERALS), *words)
@@ -286,8 +284,7 @@ class Grammar:
         if name == "says":  # the first of its two arguments can be left out
             return sort.form == WORD if place and more.first == NAMED else not place and sort.form in (NAMED, WORD)
         wanted = function.args[place]
-        takes = wanted.of == ORDER if sort.of == CHANGED else ORDER[sort.of] in wanted.of
-        if sort.type not in wanted.types or not takes or (wanted.forms and sort.form not in wanted.forms):
+        if not wanted.takes(sort.type, "changed" if sort.of == CHANGED else ORDER[sort.of], sort.form):
             return False
         if name == "distance" and not place:
             return sort.form in self._readable.viewpoints
@@ -502,7 +499,6 @@ class Speller:
         return bool(whole and self._follow(whole, ""))
 
     def complete(self, spelling: Spelling) -> str:
-        """A text that completes a program."""
         added = ""
         if spelling.in_quotes:
             part = spelling.part[1:]
@@ -571,7 +567,6 @@ class Speller:
         return self._at(at.states, character, quoted=at.quoted) if begins else None
 
     def _continues(self, spelling: Spelling, part: str) -> bool:
-        """Whether the next terminal can begin so."""
         following = self._following(spelling)
         if part[0] not in DIGITS:
             return any(one.startswith(part) for one in following)
@@ -584,7 +579,6 @@ class Speller:
         return ZERO in following or (LITERAL in following and len(part) < len("0.") + DECIMALS)
 
     def _quoted(self, spelling: Spelling, character: str) -> Spelling | None:
-        """A text in quotes goes on or ends."""
         text = spelling.part[1:]
         is_blank = not text.strip()
         if character == QUOTE:

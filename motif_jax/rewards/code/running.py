@@ -104,9 +104,6 @@ class _Steps:
                 return np.array(one.text.lower().encode())
             case "says":
                 return np.asarray(np.char.find(self.value(one.args[0], before), one.text.lower().encode()) >= 0)
-            case "text ==" | "text !=":
-                equal = np.equal(*(self.value(part, before) for part in one.args))
-                return equal if one.kind == "text ==" else np.logical_not(equal)
             case "gained":
                 return _bounded(self.number(one.args[0]) - self.number(one.args[0], before=True))
             case "still":

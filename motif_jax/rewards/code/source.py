@@ -7,8 +7,6 @@ save.
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -16,7 +14,6 @@ import numpy as np
 
 from motif_jax.config.table import shown
 from motif_jax.envs.worlds import make_world
-from motif_jax.files import read_json
 from motif_jax.rewards.code.grammar import MOST_BYTES, Program, ProgramError, check, terms_of
 from motif_jax.rewards.code.names import find_readable, readable_from
 from motif_jax.rewards.code.running import Runner
@@ -41,16 +38,11 @@ class CodeReward(RewardSource):
         file = setting.choice.file
         if file == WRITTEN:
             file = str(setting.workdir / WRITTEN / BEST)
-            record = setting.workdir / WRITTEN / "record.json"
-            if record.exists() and not read_json(record).get("found", True):
-                raise UserError(
-                    f"the stage {WRITTEN} found no reward in this workdir: write again in another --workdir, with more "
-                    f"--config.{WRITTEN}.proposals or another .writer, or name a file ({FLAG})"
-                )
             if not Path(file).exists():
                 raise UserError(
                     f"there is no {file!r}: run the stage {WRITTEN} in this workdir before training "
-                    f"(--stage={WRITTEN},train_policy), or name a file ({FLAG})"
+                    f"(--stage={WRITTEN},train_policy); if it found no reward, write again in another --workdir, with "
+                    f"more --config.{WRITTEN}.proposals or another .writer, or name a file ({FLAG})"
                 )
         return cls(read_program(file, make_world(setting.config.env)), file)
 
@@ -58,12 +50,9 @@ class CodeReward(RewardSource):
     def rebuild(cls, arrays: object, facts: Facts) -> CodeReward:
         """See `RewardSource`; raises UserError if the facts are not those of a program."""
         try:
-            text, file, uses = facts["program"], facts["file"], readable_from(facts["uses"])
-            if not (isinstance(text, str) and isinstance(file, str)):
-                raise ValueError("its text is missing")
-            return cls(check(text, uses), file)
-        except (KeyError, TypeError, ValueError, ProgramError) as error:
-            raise UserError(f"the checkpoint has a damaged reward program: {error} ({FLAG})") from error
+            return cls(check(facts["program"], readable_from(facts["uses"])), PurePath(facts["file"]).name)
+        except (AttributeError, KeyError, TypeError, ValueError, ProgramError) as error:
+            raise UserError(f"the checkpoint has a damaged reward program: {error!s:.200} ({FLAG})") from error
 
     def facts(self) -> Facts:
         """See `RewardSource`; without the directory of the file, which is of no use elsewhere."""
@@ -102,13 +91,9 @@ def check_choice(choice: SourceChoice, config: SourcesConfig, world: Any) -> Non
 
 def read_program(file: str, world: Any) -> Program:
     """Reads and checks a program; raises UserError with the file and the place of the error."""
-    path = Path(file)
     with legible(f"the reward program {shown(file)}", FLAG):
-        if stat.S_ISLNK(os.lstat(path).st_mode):
-            raise ValueError("it is a link: name the file itself")
-        data = read_bytes(path, MOST_BYTES)
-    readable = find_readable(world)
+        data = read_bytes(Path(file), MOST_BYTES)
     try:
-        return check(data.decode(errors="replace"), readable)  # what is not ASCII is refused with its place
+        return check(data.decode(errors="replace"), find_readable(world))  # what is not ASCII is refused with its place
     except ProgramError as error:
         raise UserError(f"{shown(file)}, {error} ({FLAG})") from error

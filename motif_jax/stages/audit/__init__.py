@@ -33,7 +33,7 @@ from motif_jax.run import Run
 from motif_jax.stages import Stage, annotate, later
 from motif_jax.stages.annotate import AnnotateConfig, make_backend
 from motif_jax.stages.evaluate import SUMMARY, EvaluateConfig, read_json
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 from motif_jax.system.metrics import Progress
 
 # Asks the judges the questions of an audit, each round as one stream; answers that a killed run had are kept.
@@ -110,10 +110,8 @@ def check_second(config: AnnotateConfig, named: str) -> None:
     alike = [(one.backend, one.model, one.mode) for one in (first, second)]
     if alike[0] == alike[1] or (named == RULES and find_backend(first).by_rules):
         raise UserError(f"the judge {first.backend!r} is the second judge, {shown(named)}: name another ({SECOND})")
-    try:
+    with naming(SECOND):
         annotate.check(AnnotateConfig(seed=config.seed, env=config.env, annotate=second))
-    except UserError as error:
-        raise UserError(f"the second judge cannot be asked: {error} ({SECOND})") from None
 
 
 def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) -> Opinion | str:
@@ -173,8 +171,6 @@ def check(config: AuditConfig) -> None:
     check_world(config.by_protocol().env)
     annotate.check(config)
     check_second(config, config.audit.second_judge)
-    if (second := config.audit.second_reward_dir) and not Path(second).is_dir():
-        raise UserError(f"there is no directory {second!r} (--config.audit.second_reward_dir)")
 
 
 def is_complete(config: AuditConfig, workdir: Path) -> bool:

@@ -11,12 +11,10 @@ import numpy as np
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
 from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import RATE
-from motif_jax.audit.examine import Evidence, Labels, examine, make_plan
-from motif_jax.audit.findings import SEVERAL, Captions, group_captions, mean_by
-from motif_jax.audit.judge import EpisodePairs, QuestionLimits, episode_text
-from motif_jax.audit.pay import SECOND, Figures, Steps
-from motif_jax.audit.record import make_record, print_record, record_blocks, write_page
-from motif_jax.audit.trajectory_checks import audit_file
+from motif_jax.audit import findings
+from motif_jax.audit.findings import SECOND, Captions, Figures, Steps, group_captions, mean_by
+from motif_jax.audit.judge import EpisodePairs, Evidence, Labels, QuestionLimits, episode_text, examine, make_plan
+from motif_jax.audit.trajectories import audit_file
 from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
@@ -45,13 +43,13 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
         stage.bind(config)
         with naming("--config.audit.trajectories"):
             record = audit_file(Path(file))
-        write_page(stage.path, record)
+        findings.write_page(stage.path, record)
     else:
         record, refused = audit_workdir(config, stage, open_backend)
-    stage.section("The audit", *record_blocks(record))
+    stage.section("The audit", *findings.record_blocks(record))
     stage.report()
     stage.write(FILE, record | {"stamp": "" if refused else stamp})
-    print_record(record, stage.path / f"{FILE}.json")
+    findings.print_record(record, stage.path / f"{FILE}.json")
     if refused:
         print_line(f"audit: the server refused {refused:,} questions; the same command asks them again")
 
@@ -71,12 +69,12 @@ def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBacken
     plan = make_plan(evidence, limits, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
     opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
-    findings, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
+    found, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
     learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
     if judge not in learnt_from:
         judge += f" (the reward was learnt from {', '.join(learnt_from)})"
     player = players["agent"].name if players else ""
-    return make_record(findings, player, judge), answers.refused
+    return findings.make_record(found, player, judge), answers.refused
 
 
 # ---- evidence
@@ -203,24 +201,22 @@ def load_rewards(config: AuditConfig, workdir: Path) -> tuple[Reward | None, Rew
         return audited, None
     with naming(SECOND):
         second = load_reward(named)
-    if not second.reads_only_messages:
-        raise UserError(f"the reward in {named!r} reads more than messages, so captions have no value ({SECOND})")
     if audited is None:
         return None, second
-    if reward_checksum(second) == reward_checksum(audited):
-        raise UserError(f"the reward in {named!r} is the audited one: name one with another seed ({SECOND})")
-    configs = [one.facts.get("config", {}) for one in (audited, second)]
-    seeds = [one.get("seed") for one in configs]
-    if seeds[0] is not None and seeds[0] == seeds[1]:
-        raise UserError(f"the reward in {named!r} has the seed of the audited one, {seeds[1]}: name another ({SECOND})")
-    goals = [one.get("annotate", {}).get("goal") for one in configs]
-    if None not in goals and goals[0] != goals[1]:
-        raise UserError(
-            f"the reward in {named!r} was learnt for the goal {goals[1]!r}, the audited one for {goals[0]!r} ({SECOND})"
-        )
-    shown, others = ({message.tobytes() for message in one.captions if message.any()} for one in (audited, second))
-    if shown and others and shown.isdisjoint(others):
-        raise UserError(f"the reward in {named!r} was learnt from other captions than the audited one ({SECOND})")
+    facts = [one.facts.get("config", {}) for one in (audited, second)]
+    seeds = [one.get("seed") for one in facts]
+    goals = [one.get("annotate", {}).get("goal") for one in facts]
+    reasons = {
+        "reads more than messages, so captions have no value": not second.reads_only_messages,
+        "is the audited one": reward_checksum(second) == reward_checksum(audited),
+        f"has the seed of the audited one, {seeds[1]}": seeds[0] is not None and seeds[0] == seeds[1],
+        f"was learnt for the goal {goals[1]!r}, the audited one for {goals[0]!r}": (
+            None not in goals and goals[0] != goals[1]
+        ),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise UserError(f"the reward in {named!r} {reason}: name one that differs in the seed ({SECOND})")
     return audited, second
 
 
@@ -239,7 +235,7 @@ def _captions(
     if find_backend(config.annotate).by_rules:
         lexicon = Lexicon(texts_of(config.env, config.annotate.lexicon), config.annotate.goal)
         valued = [lexicon.worth(text) for text in texts]
-        rules = [why.replace(", ", SEVERAL) if worth else "" for worth, why in valued]
+        rules = [why.replace(", ", findings.SEVERAL) if worth else "" for worth, why in valued]
         group, names = group_captions(texts, rules)
         worth = np.zeros(len(names))
         worth[group] = [value for value, _ in valued]

@@ -19,8 +19,8 @@ import numpy as np
 
 from motif_jax.actors.acting import OverlappedLoop, RolloutBatch, RolloutLoop
 from motif_jax.actors.pool import ActorPool
-from motif_jax.audit.examine import audit_in_flight
-from motif_jax.audit.pay import Steps
+from motif_jax.audit.findings import Steps
+from motif_jax.audit.judge import audit_in_flight
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.devices.mesh import host_part
@@ -37,7 +37,7 @@ from motif_jax.stages.train_policy.setup import PlacedBatch, TrainerParts, Train
 from motif_jax.structs import EndStatus, EpisodeInfo
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
 
-# ---- audits of the online reward during training: which captions it rewarded in recent episodes (audit/examine.py)
+# ---- audits of the online reward during training: which captions it rewarded in recent episodes (audit/judge.py)
 #
 # Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. A resumed run
 # begins with new games, so it begins with new episodes here, too.

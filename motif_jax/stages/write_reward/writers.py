@@ -16,14 +16,6 @@ from motif_jax.stages.write_reward import MODEL, PLAIN, SCRIPTED, WriteConfig
 from motif_jax.structs import UserError, naming
 from motif_jax.system.http import HttpClient
 
-MEANINGS = {  # of the functions, for a model
-    "gained": "after the step less before it", "record": "how far it exceeds its best of the episode, otherwise 0",
-    "rose": "true, and not before the step", "once": "true for the first time in the episode",
-    "still": "the step has changed nothing", "says": "the caption of the step, or another text, contains this text",
-    "at": "a cell of a grid, from 0", "any": "whether a cell is so", "count": "how many cells are so",
-    "distance": "steps from the agent to the nearest such cell, 1000 without one", "min": "the least",
-    "max": "the most", "abs": "without its sign",
-}  # fmt: skip
 FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
 LONGEST = 4_000  # characters of an answer that are read
 MOST_TOKENS = 144  # of a program by a model in this process
@@ -133,11 +125,9 @@ class ModelWriter(Writer):
 
 def read_reply(reply: Any) -> str:
     """The program in a reply: what is between the first fences, or all of it."""
-    text = reply["choices"][0]["message"]["content"]
-    if not isinstance(text, str):
-        raise ValueError("no text")
-    fenced = FENCE.search(text[:LONGEST])
-    return (fenced[1] if fenced else text[:LONGEST]).strip()
+    text = reply["choices"][0]["message"]["content"][:LONGEST]
+    fenced = FENCE.search(text)
+    return (fenced[1] if fenced else text).strip()
 
 
 def messages(brief: Brief, earlier: Sequence[Attempt], held: bool = False) -> list[dict[str, str]]:
@@ -146,7 +136,7 @@ def messages(brief: Brief, earlier: Sequence[Attempt], held: bool = False) -> li
     A model that is `held` to the grammar cannot write fences.
     """
     fence, where = ("{}", "") if held else ("```\n{}\n```", ", between ``` and ```")
-    functions = "\n".join(f"- {function.usage}: {MEANINGS[name]}" for name, function in FUNCTIONS.items())
+    functions = "\n".join(f"- {function.usage}: {function.meaning}" for function in FUNCTIONS.values())
     names = "\n".join(f"- {name}: a {entry.type} of a {entry.of}" for name, entry in brief.readable.entries.items())
     captions = "\n".join(f"- {caption} ({count} times)" for caption, count in brief.captions.items())
     system = (
@@ -229,7 +219,7 @@ class GuidedWriter(Writer):
 
 def talk(brief: Brief, earlier: Sequence[Attempt]) -> list[dict[str, str]]:
     """A conversation for small models: the language, the world, two examples with its names, and the goal."""
-    functions = "\n".join(f"{function.usage}: {MEANINGS[name]}" for name, function in FUNCTIONS.items())
+    functions = "\n".join(f"{function.usage}: {function.meaning}" for function in FUNCTIONS.values())
     names = ", ".join(f"{name} ({brief.ranges[name]})" if name in brief.ranges else name
                       for name in brief.readable.entries)  # fmt: skip
     captions = [f'"{longest_phrase(one)}"' for one in dict.fromkeys((*brief.liked, *brief.captions)) if is_plain(one)]
