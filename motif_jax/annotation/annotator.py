@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from motif_jax.console import clean, print_line
+from motif_jax.files import SharedLines, read_shared, slug
 from motif_jax.system.metrics import Progress
-from motif_jax.system.shared_lines import SharedLines, read_shared, slug
 
 Item = TypeVar("Item")
 LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is worthless
@@ -107,7 +107,7 @@ def batches(items: Iterable[Item | None], size: int) -> Iterator[list[Item]]:
 
 
 class AnswerCache:
-    """Answers by question, in memory and in `<cache>/<model>-<mode>-<hash>/` (system/shared_lines.py).
+    """Answers by question, in memory and in `<cache>/<model>-<mode>-<hash>/` (files.py).
 
     The hash is of everything that they depend on (backends.py). Lines have the captions, so that other datasets can use
     them. Answers without a verdict are written but not returned: such a question is asked again.

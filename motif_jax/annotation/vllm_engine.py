@@ -144,10 +144,6 @@ def check_vllm(model: str) -> None:
         problem = "name a model: a directory, or a name of the Hugging Face hub"
     elif not directory.is_dir():  # vLLM will look a name up
         problem = f"there is no model directory {model!r}" if is_path else ""
-    elif not (directory / "config.json").is_file():
-        problem = f"model directory {model!r} has no config.json"
-    elif not weight_files(directory):
-        problem = f"model directory {model!r} has no weights ({', '.join(WEIGHTS)})"
     elif not _has_chat_template(directory):
         where = "chat_template.jinja, or in tokenizer_config.json"
         problem = f"model directory {model!r} has no chat template ({where}): is it a chat model?"

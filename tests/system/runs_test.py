@@ -20,9 +20,9 @@ def test_seeds_are_a_number_of_them_or_a_list():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("text", ["3,3", "-1", "0", "2000", "1,,2", "x"])
+@pytest.mark.parametrize("text", ["-1", "0", "1,,2", "x"])
 def test_other_seeds_are_refused(text):
-    with pytest.raises(UserError, match=rf"from 1 to 1,000, or different seeds, .* not '{text}' \(--config.seeds\)"):
+    with pytest.raises(UserError, match=rf"give a number of seeds, or .* not '{text}' \(--config.seeds\)"):
         parse_seeds(text)
 
 
@@ -40,9 +40,8 @@ def test_a_sweep_has_a_run_for_each_combination_and_seed():
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("sweeps", "message"), [
-    (["policy.discount"], "write NAME=VALUE"), (["a=1,1"], "a value twice"), (["a=1,,2"], "write NAME=VALUE"),
-    (["a=1", "a=2"], "a is swept twice"), (["seed=1,2"], "--config.seeds=5"), (["a=x/y"], "cannot be named"),
-    (["a=" + ",".join(map(str, range(600)))], "1,200 runs are more"),
+    (["policy.discount"], "write NAME=VALUE"), (["a=1,,2"], "write NAME=VALUE"), (["a=x/y"], "no folder can be named"),
+    (["a=1", "a=2"], "a is swept twice"), (["seed=1,2"], "--config.seeds=5"),
 ])  # fmt: skip
 def test_other_sweeps_are_refused(sweeps, message):
     with pytest.raises(UserError, match=message):

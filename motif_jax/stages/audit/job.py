@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import CaptionBackend, Lexicon, OpenBackend, find_backend, opened
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit.examine import Evidence, Labels, examine, make_plan
 from motif_jax.audit.findings import SEVERAL, Captions, group_captions, mean_by
