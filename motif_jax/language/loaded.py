@@ -136,14 +136,19 @@ class Language:
             if not least <= value < float("inf"):
                 raise UserError(f"{name} must be at least {least} and finite, not {value}")
         longest = max(map(len, starts), default=0)
-        refuse({
-            "a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1":
+        refuse(
+            (
                 beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1),
-            "only a beam search uses length_penalty: leave it out, or set beams above 1": beams == 1 and length_penalty,
-            f"top_p must be between 0 and 1, not {top_p}": not 0 <= top_p <= 1,
-            f"there are {len(starts)} texts to begin with, but {len(rows)} contexts": len(starts) != len(rows),
-            f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}": longest > max_tokens,
-        })  # fmt: skip
+                "a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1",
+            ),
+            (
+                beams == 1 and length_penalty,
+                "only a beam search uses length_penalty: leave it out, or set beams above 1",
+            ),
+            (not 0 <= top_p <= 1, f"top_p must be between 0 and 1, not {top_p}"),
+            (len(starts) != len(rows), f"there are {len(starts)} texts to begin with, but {len(rows)} contexts"),
+            (longest > max_tokens, f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}"),
+        )
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         written = self.generate_tokens(
             rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,

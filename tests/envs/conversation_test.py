@@ -83,9 +83,9 @@ def test_invalid_seeds_and_texts_are_refused():
 WRONG = {  # the start of the sentence: sections
     "env must be a dictionary such as {'world': 'wordle'}, not ": [None, [["world", "wordle"]]],
     "env has no value ": [{"wrld": "wordle"}, {5: 1}, {"babyai": 5}, {"babyai": {"x": 1}}],
-    "world must be text, not ": [{"world": None}, {"world": {}}],
-    "options must be text, not ": [{"options": {}}],
-    "level must be text, not ": [{"babyai": {"level": {}}}],
+    "world must be text of ": [{"world": None}, {"world": {}}],
+    "options must be text of ": [{"options": {}}],
+    "level must be text of ": [{"babyai": {"level": {}}}],
     "options must be a JSON object": [{"world": "wordle", "options": text} for text in ("", "[]", "[" * 999)],
     "max_episode_steps must ": [
         {"world": world, "max_episode_steps": value}

@@ -93,16 +93,23 @@ def check(config: ValuesConfig) -> None:
     if recipe.plays:
         check_groups(config)
     new, name = section.start == "new", repr(section.recipe)
-    refuse({
-        f"value_min {section.value_min} must be below value_max {section.value_max} ({flag}.value_min, .value_max)":
+    refuse(
+        (
             section.value_min >= section.value_max,
-        f"the recipe {name} does not learn the policy, which therefore cannot be new: choose {section.recipe}+joint, "
-        f"or another start ({flag}.recipe, .start)": new and not recipe.learns_policy,
-        f"the policy is either new or read from a directory ({flag}.start, .policy)": new and section.policy,
-        f"low-rank additions learn values that begin as a given policy, and not {name} with start {section.start!r}: "
-        f"choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)":
+            f"value_min {section.value_min} must be below value_max {section.value_max} ({flag}.value_min, .value_max)",
+        ),
+        (
+            new and not recipe.learns_policy,
+            f"the recipe {name} does not learn the policy, which therefore cannot be new: choose "
+            f"{section.recipe}+joint, or another start ({flag}.recipe, .start)",
+        ),
+        (new and section.policy, f"the policy is either new or read from a directory ({flag}.start, .policy)"),
+        (
             config.language.lora_rank and (recipe.learns_policy or section.start != "policy"),
-    })  # fmt: skip
+            f"low-rank additions learn values that begin as a given policy, and not {name} with start "
+            f"{section.start!r}: choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)",
+        ),
+    )
     model = f"{flag}.policy" if section.policy else "--config.language.model"
     check_template(config.language, config.transcripts.template, model, section.policy, writes=True)
     if section.games:
@@ -120,17 +127,24 @@ def check_groups(config: ValuesConfig) -> None:
     """Raises UserError for values with which the policy cannot play in groups."""
     section, decoding, flag = config.train_values, config.decoding, "--config.train_values"
     size, games = section.group_size, section.batch_size
-    problems = {
-        f"{games} games cannot be cut into groups of {size} ({flag}.batch_size, .group_size)": games % size,
-        f"it chooses its checkpoint by the return of games: give their number ({flag}.games)": not section.games,
-        f"it plays on one host ({flag}.recipe)": find_meeting(config.distributed),
-        f"it learns from all tokens: top_k must be 0, not {decoding.top_k} (--config.decoding.top_k)": decoding.top_k,
-        f"it learns from all tokens: top_p must be 1, not {decoding.top_p:g} (--config.decoding.top_p)":
+    cannot = f"the recipe {section.recipe!r} cannot learn"
+    refuse(
+        (games % size, f"{cannot}: {games} games cannot be cut into groups of {size} ({flag}.batch_size, .group_size)"),
+        (not section.games, f"{cannot}: it chooses its checkpoint by the return of games ({flag}.games)"),
+        (find_meeting(config.distributed), f"{cannot}: it plays on one host ({flag}.recipe)"),
+        (
+            decoding.top_k,
+            f"{cannot}: it learns from all tokens: top_k must be 0, not {decoding.top_k} (--config.decoding.top_k)",
+        ),
+        (
             decoding.top_p != 1,
-        "at temperature 0 all games of a group would be the same (--config.decoding.temperature)":
+            f"{cannot}: it learns from all tokens: top_p must be 1, not {decoding.top_p:g} (--config.decoding.top_p)",
+        ),
+        (
             not decoding.temperature,
-    }  # fmt: skip
-    refuse({f"the recipe {section.recipe!r} cannot learn: {problem}": exists for problem, exists in problems.items()})
+            f"{cannot}: at temperature 0 all games of a group would be the same (--config.decoding.temperature)",
+        ),
+    )
 
 
 def check_texts_fit(config: ValuesConfig) -> None:
