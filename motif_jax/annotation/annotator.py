@@ -63,9 +63,8 @@ class QuestionAnswer(NamedTuple):
     refused: bool = False  # by a failing server, which may answer later
 
     def asked_again(self, again: QuestionAnswer) -> QuestionAnswer:
-        """The answer with the verdict of a second request, and the tokens of both."""
-        tokens = tokens_of((self, again))
-        return self._replace(yes=again.yes, said=f"{self.said}\n[asked again] {again.said}", **tokens)
+        said = f"{self.said}\n[asked again] {again.said}"
+        return self._replace(yes=again.yes, said=said, **tokens_of((self, again)))
 
 
 def tokens_of(answers: Sequence[QuestionAnswer]) -> dict[str, Any]:
@@ -181,7 +180,6 @@ class AskingCounts:
     _warned_s: float = -WARN_EVERY_S
 
     def logged(self) -> dict[str, int]:
-        """The counts that a shard's log has."""
         return {name: getattr(self, name) for name in ("asked", "from_cache", "no_verdict", *TOKENS)}
 
     def add(self, answer: QuestionAnswer) -> None:
@@ -307,7 +305,6 @@ class Sampled:
         self._annotator, self._samples, self.model = annotator, samples, annotator.model
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """Yields a question once all its samples are answered."""
         repeated = (one for question in questions for one in [question] * (self._samples if question else 1))
         samples: dict[Question, list[QuestionAnswer]] = {}
         for question, answer in self._annotator.answers(repeated):

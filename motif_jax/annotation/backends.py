@@ -79,8 +79,7 @@ class Described(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def label(cls, section: AnnotateSection) -> str:
-        """The name of its annotations."""
+    def label(cls, section: AnnotateSection) -> str: ...
 
     @property
     def tie_margin(self) -> float:

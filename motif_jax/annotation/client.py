@@ -184,7 +184,6 @@ class ChatClient:
         return await self._http.until_good(PATH, self._read, json=body)
 
     def _read(self, reply: dict[str, Any]) -> Reply:
-        """Raises an error if the reply has no content."""
         choice = reply["choices"][0]
         content = choice["message"]["content"]
         # `content` is None if a model wrote only its reasoning. Lone surrogates cannot be written to a file.

@@ -188,7 +188,6 @@ class QuestionTemplate:
         return "\n".join(message["content"] for message in self.messages(question)) + self.ending
 
     def texts(self, question: Question) -> list[str]:
-        """The texts to continue whose answers are averaged."""
         return [replace(self, request=request).text(question) for request in self.requests or (self.request,)]
 
     def again(self, messages: list[Message], said: str) -> list[Message]:
@@ -200,7 +199,6 @@ class QuestionTemplate:
 
     @property
     def key(self) -> str:
-        """The verdict's key: one of KEYS, or HELPFUL."""
         if self.one:
             return HELPFUL
         return "best_message" if "best_message" in self.retry else "best_description"

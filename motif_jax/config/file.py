@@ -67,19 +67,18 @@ def complete(config: ConfigDict, tables: Tables) -> None:
                 f"the config file sets {clean(key, 80)!r}, which is not a value of the config (--config): did you mean "
                 f"{nearest(key, known)!r}?"
             )
-    for key, value in known.items():
-        given = flat.get(key, value.default)
-        if isinstance(value.kind, Number) and type(given) is int and abs(given) < LARGEST:
-            given = float(given)  # so that the command line may set a fraction
-        elif key in flat:
-            continue
-        inner, (*sections, name) = config, key.split(".")
-        for section in sections:
-            if section not in inner:
-                with inner.unlocked():
+    with config.unlocked():
+        for key, value in known.items():
+            given = flat.get(key, value.default)
+            if isinstance(value.kind, Number) and type(given) is int and abs(given) < LARGEST:
+                given = float(given)  # so that the command line may set a fraction
+            elif key in flat:
+                continue
+            inner, (*sections, name) = config, key.split(".")
+            for section in sections:
+                if section not in inner:
                     inner[section] = ConfigDict()
-            inner = inner[section]
-        with inner.unlocked():
+                inner = inner[section]
             if name in inner:
                 del inner[name]  # a ConfigDict keeps the type of an existing value
             inner[name] = given

@@ -567,7 +567,6 @@ class AnnotationJob:
             print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
 
     def _try_orders(self, asking: Asking) -> None:
-        """Asks some questions in both orders, and then all, unless the order hardly ever decides."""
         if not 0 < self._backend.both_orders < 1:
             return
         first = self._wanted[: self._first_round]  # the same in every round
@@ -639,7 +638,6 @@ class AnnotationJob:
         self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)
 
     def _label(self) -> int:
-        """Labels the rows whose questions are answered; returns the number of labelled rows."""
         labels, prob = self._asked.labels()[self._numbers], self._shard.prob
         is_new = np.isnan(prob[self._asking])
         prob[self._asking[is_new]] = np.where(self._turned, 1 - labels, labels)[is_new]

@@ -41,7 +41,6 @@ LIMITS = {  # limits of this process by error number, and the command for each; 
 UNEXPECTED = REMEDIES.keys() - {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
 OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which orbax uses
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
-NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message
 OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # generated names of temporary files
 OF_DEVICE = re.compile(r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.I)
 OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
@@ -156,8 +155,6 @@ def _is_below(file: str, folder: Path) -> bool:
 def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: str) -> str | None:
     """The flags and limits to change, as text; None if the user cannot help."""
     number, file = refusal.number, refusal.file
-    if refusal.words.startswith(NO_TEMPORARY):
-        return "the variable TMPDIR"
     place = "--workdir" if not file or _is_below(file, workdir) or _is_below(str(workdir), Path(file)) else ""
     if not place and OF_TEMPFILE.search(file) and _is_below(file, _temporary()):
         place = "the variable TMPDIR"

@@ -95,8 +95,8 @@ def share_of_job(runs: Sequence[PlannedRun], environment: Mapping[str, str]) -> 
     place, rest = divmod(number - first, step)
     if rest or place >= count:
         raise UserError(
-            f"SLURM_ARRAY_TASK_ID={number} is not one of {count} numbers from {first} in steps of {step}: give the job "
-            f"array numbers in a row, as in --array=0-{count - 1} ({SEEDS_FLAG}, {SWEEP_FLAG})"
+            f"give the job array numbers in a row, as in --array=0-{count - 1}, without SLURM_ARRAY_TASK_ID={number} "
+            f"({SEEDS_FLAG}, {SWEEP_FLAG})"
         )
     return list(runs)[place::count]
 

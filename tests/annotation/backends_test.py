@@ -142,7 +142,6 @@ REASON = SAMPLING | {"mode": "reason", "prompt": "521152515cca8809", "tie_margin
 REASON["model"] = ""
 SERVER = {"server.extra": "{}", "server.prefill": False}
 EARLIER = [
-    ({"backend": "server"}, "judge", "judge-reason-b229046352cf52e7", REASON | SERVER),
     ({"backend": "server", "samples": 3, "server__extra": '{"seed": 1}', "goal": "gold", "prompt": "reworded"}, "judge",
      "judge-reason-9cf50b6cb8e17896",
      REASON | SERVER | {"samples": 3, "server.extra": '{"seed": 1}', "prompt": "b0a556966128961a"}),
