@@ -18,6 +18,7 @@ MOTIF = "--config=configs/motif.py"
     ((MOTIF, "--workdir=W", "--stage=colect"), "unknown stage 'colect' (--stage): did you mean 'collect'?"),
     ((MOTIF, "--workdir=W", "--config.collect.num_pair=3"), "did you mean --config.collect.num_pairs?"),
     ((MOTIF, "--workdir=W", "--config.collect.num_pairs=many"), "--config.collect.num_pairs=many"),
+    ((MOTIF, "--workdir=W", "--wrokdir=V"), "wrokdir"),
     ((MOTIF, "--workdir=W", "collect"), "unexpected argument 'collect'"),
     ((MOTIF, "--workdir=W", "--config.collect.num_pairs=2000000000"), "(--config.collect.num_pairs, --workdir)"),
     ((MOTIF, "--workdir=/proc/nothing/here"), "'/proc/nothing"),

@@ -46,12 +46,7 @@ class VllmEngine(Annotator):
         from vllm.exceptions import VLLMValidationError
         from vllm.sampling_params import StructuredOutputsParams
 
-        try:
-            self._llm = LLM(model=model, enable_prefix_caching=True, **engine)
-        except (OSError, ValueError, TypeError, RuntimeError) as error:  # no such model, too long, no memory, ...
-            raise UserError(
-                f"vLLM cannot load {model!r}: {_sentence(error)} ({FLAG}, --config.annotate.vllm)"
-            ) from error
+        self._llm = LLM(model=model, enable_prefix_caching=True, **engine)
         self.model = identity(model)
         self._tokenizer = self._llm.get_tokenizer()
         self._prompt, self._sampling, self._batch = prompt, sampling, batch

@@ -1,11 +1,10 @@
-"""Finds and runs a config file, and adds missing values; an error in it becomes one sentence with file and line."""
+"""Finds and runs a config file, and adds missing values."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import sys
-import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +13,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import LARGEST, Number, Tables, flatten, keys, shown
 from motif_jax.console import clean
-from motif_jax.structs import UserError, legible
-from motif_jax.system.foreign import LIMIT, read_bytes
+from motif_jax.structs import UserError
 
 SHIPPED = Path(__file__).parents[1] / "configs"  # in a checkout, a link to the directory at its top
 MODULE = "motif_jax_config"  # the name of the file as a module
@@ -35,19 +33,17 @@ def find_config(name: str) -> str:
 
 def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     """The config that `get_config(argument)` of a file returns, with the values that it lacks; None: `get_config()`."""
-    text = read(file)
+    if not os.path.isfile(file):
+        *names, last = shipped_names()
+        raise UserError(
+            f"there is no config file {shown(file)} (--config); {', '.join(names)} and {last} come with the program"
+        )
     module = ModuleType(MODULE)
     module.__file__ = file
     sys.modules[MODULE] = module  # dataclasses look for their module there
-    try:
-        exec(compile(text, file, "exec"), module.__dict__)
-        config: ConfigDict = module.get_config() if argument is None else module.get_config(argument)
-        complete(config, tables)
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:  # user code: any exception is an error in the file
-        where = f"{shown(file)} does not work{_line(error, file)}"
-        raise UserError(f"the config file {where}: {_reason(error)} (--config)") from error
+    exec(compile(Path(file).read_bytes(), file, "exec"), module.__dict__)
+    config: ConfigDict = module.get_config() if argument is None else module.get_config(argument)
+    complete(config, tables)
     return config
 
 
@@ -96,28 +92,3 @@ def nearest(key: str, known: Iterable[str]) -> str:
         return alike(section, its_section) + 2 * (1.0 if name == initials else alike(name, its_name))
 
     return max(known, key=score)
-
-
-def read(file: str) -> bytes:
-    """The bytes of a config file, which Python's compiler decodes."""
-    if not os.path.exists(file):  # False for a name that is too long
-        *names, last = shipped_names()
-        raise UserError(
-            f"there is no config file {shown(file)} (--config); {', '.join(names)} and {last} come with the program"
-        )
-    with legible(f"the config file {shown(file)}", "--config"):
-        return read_bytes(Path(file), LIMIT)
-
-
-def _line(error: BaseException, file: str) -> str:
-    """` at line N`, for the last line of the file in the traceback; "" without such a line."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    if isinstance(error, SyntaxError) and error.filename == file:
-        lines.append(error.lineno)
-    return f" at line {lines[-1]}" if lines and lines[-1] else ""
-
-
-def _reason(error: BaseException) -> str:
-    """Type and message of an exception; the text of a SyntaxError would repeat the file and the line."""
-    words = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}{f': {clean(words)}' if words else ''}"

@@ -244,11 +244,9 @@ def keys(tables: Tables) -> dict[str, Value]:
 
 
 def check_values(config: Mapping[str, Any], tables: Tables) -> None:
-    """Raises UserError if the config lacks a value, or if a value is not of its kind."""
+    """Raises UserError if a value is not of its kind."""
     flat = flatten(config)
     for key, value in keys(tables).items():
-        if key not in flat:
-            raise UserError(f"the config has no value {key!r} (--config.{key})")
         value.kind.check(key.rpartition(".")[2], f"--config.{key}", flat[key])
 
 
