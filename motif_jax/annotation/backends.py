@@ -388,8 +388,6 @@ class Server(Prompted):
 class Oracle(Described):
     """Compares numbers of the dataset instead of captions, as in the original; or decides by chance."""
 
-    needs = ""  # the file of the dataset with these numbers, without ".npy"
-
     def metadata(self) -> dict[str, Any]:
         return {}
 
@@ -398,15 +396,8 @@ class Oracle(Described):
         return section.backend
 
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
-        """The numbers that it compares, [N, 2, ...]; None if it needs none. UserError if the dataset lacks them."""
-        arrays = {f"info/{key}": array for key, array in dataset.info.items()}
-        arrays |= {f"data/{key}": array for key, array in dataset.data.items()}
-        if self.needs and self.needs not in arrays:
-            raise UserError(
-                f"dataset {str(dataset.path)!r} has no {self.needs}.npy, which the annotator {self.section.backend!r} "
-                f"compares ({FLAG})"
-            )
-        return arrays.get(self.needs)
+        """The numbers that it compares, [N, 2, ...]; None if it needs none."""
+        return None
 
     def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
         """P(second is better) of some pairs, whose rows ascend: 0, 1/2 or 1. [M] -> [M] float32"""
@@ -419,13 +410,15 @@ class Oracle(Described):
 class ScoreOracle(Oracle):
     """`score`: the score of the episode that a moment is from."""
 
-    needs = "info/score"
+    def numbers(self, dataset: PairDataset) -> np.ndarray | None:
+        return dataset.info["score"]
 
 
 class ReturnOracle(Oracle):
     """`return`: the rewards of a moment."""
 
-    needs = "data/rewards"
+    def numbers(self, dataset: PairDataset) -> np.ndarray | None:
+        return dataset.data["rewards"]
 
 
 class Chance(Oracle):

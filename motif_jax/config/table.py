@@ -138,11 +138,13 @@ class List(Kind):
     of: Kind
     item: str
 
-    def check(self, name: str, flag: str, value: object) -> None:
-        if not isinstance(value, list | tuple) or not value:
-            raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
+    def check(self, name: str, flag: str, value: Any) -> None:
+        super().check(name, flag, value)
         for item in value:
             self.of.check(self.item, flag, item)
+
+    def allows(self, value: Any) -> bool:
+        return isinstance(value, list | tuple) and len(value) > 0
 
     def __str__(self) -> str:
         return f"a list, in brackets, of: {self.of}"

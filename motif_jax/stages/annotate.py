@@ -112,11 +112,6 @@ def make_metadata(backend: Backend, dataset: PairDataset) -> dict[str, Any]:
     else:
         metadata |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
         if section.captions == WITH_BOTTOM_LINE:
-            if "blstats" not in dataset.data:
-                raise UserError(
-                    f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
-                    f"({FLAG}.captions)"
-                )
             metadata["bottom_line_version"], other_array = BOTTOM_LINE, dataset.data["blstats"]
     return metadata | {"beside": "" if other_array is None else digest_of(other_array)}
 

@@ -60,12 +60,11 @@ def parse_sweep(text: str) -> tuple[str, list[str]]:
     """Parses `policy.learning_rate=1e-4,3e-4` into name and values; semicolons separate values that contain commas."""
     name, equals, rest = text.partition("=")
     values = [value.strip() for value in rest.split(";" if ";" in rest else ",")]
-    if not name or not equals or not all(values):
+    if not name or not equals or not all(values) or "/" in rest:  # values name folders
         raise UserError(
-            f"write NAME=VALUE,VALUE, as in policy.learning_rate=1e-4,3e-4, not {clean(text, 80)!r} ({SWEEP_FLAG})"
+            "write NAME=VALUE,VALUE, as in policy.learning_rate=1e-4,3e-4, without a slash, not "
+            f"{clean(text, 80)!r} ({SWEEP_FLAG})"
         )
-    if "/" in rest:
-        raise UserError(f"no folder can be named after {clean(rest, 80)!r} ({SWEEP_FLAG}={clean(name, 80)})")
     return name, values
 
 

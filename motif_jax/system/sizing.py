@@ -99,11 +99,7 @@ def find_gpu() -> tuple[Gpu | None, str]:
         return None, f"JAX cannot use the GPU ({name}): {words[-1][:200]}"
     if platform != "gpu":
         return None, f"JAX sees no GPU, though there is one ({name}): its CUDA libraries are missing or do not start"
-    gpu = Gpu(name, number, min([limit, *free]))
-    need = MIB_BESIDE + SMALLEST * MIB_PER_STEP  # for the smallest batch
-    if gpu.mib < need:
-        return None, f"the GPU ({name}) has {gpu.mib:,} MiB of memory for this program, which needs {need:,.0f}"
-    return gpu, ""
+    return Gpu(name, number, min([limit, *free])), ""
 
 
 def sizes_of(policy: Mapping[str, Any]) -> Sizes:
