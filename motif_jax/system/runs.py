@@ -26,6 +26,7 @@ from typing import NamedTuple
 from motif_jax.console import clean, print_line
 from motif_jax.structs import UserError
 
+MOST_SEEDS = 1000
 SEEDS_FLAG, SWEEP_FLAG = "--config.seeds", "--sweep"
 LOG = "log.txt"  # the output of concurrent runs
 PR_SET_PDEATHSIG = 1
@@ -50,10 +51,15 @@ def parse_seeds(text: str) -> list[int]:
     if not text.strip():
         return []
     words = [word.strip() for word in text.split(",")]
-    if not all(map(str.isdecimal, words)) or words == ["0"]:
-        raise UserError(f"give a number of seeds, or seeds, as in 3,7; not {clean(text, 40)!r} ({SEEDS_FLAG})")
-    numbers = list(map(int, words))
-    return numbers if len(numbers) > 1 else list(range(numbers[0]))
+    numbers = list(map(int, words)) if all(map(str.isdecimal, words)) else []
+    if len(numbers) > 1:
+        return numbers
+    if not numbers or not 1 <= numbers[0] <= MOST_SEEDS:  # perhaps a seed
+        raise UserError(
+            f"give a number of seeds from 1 to {MOST_SEEDS:,}, or seeds, as in 3,7; not {clean(text, 40)!r} "
+            f"({SEEDS_FLAG})"
+        )
+    return list(range(numbers[0]))
 
 
 def parse_sweep(text: str) -> tuple[str, list[str]]:

@@ -95,8 +95,8 @@ def find_gpu() -> tuple[Gpu | None, str]:
         asked = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=300, check=True)
         platform, number, limit = json.loads(asked.stdout.splitlines()[-1])
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:  # after five minutes, or with a reason
-        words = str(error.stderr or error).strip().splitlines()
-        return None, f"JAX cannot use the GPU ({name}): {words[-1][:200]}"
+        words = str(error.stderr or "").strip() or str(error)
+        return None, f"JAX cannot use the GPU ({name}): {words.splitlines()[-1][:200]}"
     if platform != "gpu":
         return None, f"JAX sees no GPU, though there is one ({name}): its CUDA libraries are missing or do not start"
     return Gpu(name, number, min([limit, *free])), ""

@@ -20,9 +20,11 @@ def test_seeds_are_a_number_of_them_or_a_list():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("text", ["-1", "0", "1,,2", "x"])
+@pytest.mark.parametrize("text", ["-1", "0", "2000", "1,,2", "x"])
 def test_other_seeds_are_refused(text):
-    with pytest.raises(UserError, match=rf"give a number of seeds, or .* not '{text}' \(--config.seeds\)"):
+    with pytest.raises(
+        UserError, match=rf"give a number of seeds from 1 to 1,000, or .* not '{text}' \(--config.seeds\)"
+    ):
         parse_seeds(text)
 
 
