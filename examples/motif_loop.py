@@ -27,7 +27,7 @@ import optax
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.captions import CaptionTable
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.texts import read_texts

@@ -30,7 +30,7 @@ from flax import nnx
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Asking, AskingCounts, Question
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.annotation.stream import Item, Stream

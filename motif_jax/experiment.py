@@ -38,10 +38,7 @@ def check(config: Values, names: list[str]) -> list[Stage[Any]]:
 def run(config: Values, workdir: Path, names: list[str] | None) -> None:
     """Runs the named stages in the workdir; those that the config lists if `names` is None. Skips complete ones."""
     stages = check_start(config, workdir, names)
-    try:
-        workdir.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make the directory {str(workdir)!r}: {error.strerror} (--workdir)") from error
+    workdir.mkdir(parents=True, exist_ok=True)
     with Run(workdir).lock(stage.lock(stage.view(config)) for stage in stages.values()):
         for stage in stages.values():  # conflicts are reported before the first stage has worked for hours
             check_artefacts(config, workdir, stage)

@@ -44,8 +44,7 @@ from ml_collections import ConfigDict, config_flags
 
 from motif_jax import __version__
 from motif_jax.config.file import find_config, load, nearest
-from motif_jax.config.help import describe
-from motif_jax.config.table import flatten, shown
+from motif_jax.config.table import describe, flatten, shown
 from motif_jax.console import clean, print_line, print_lines, write
 from motif_jax.experiment import check, dry_run, run, tables
 from motif_jax.names import import_named
@@ -53,7 +52,6 @@ from motif_jax.run import CONFIG, read_record
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.machine import usable_cores
 from motif_jax.system.runs import PlannedRun, arguments_of, plan, run_all, share_of_job
 from motif_jax.system.startup import CPU_DEVICES, STOPPED, keep_compiled_programs, say
 
@@ -130,8 +128,6 @@ def parse(argv: list[str]) -> None:
     if file_and_argument is None:
         raise UserError("--config is required, for example --config=motif:score (or --help)")
     read_flags(*file_and_argument, argv, FLAGS)
-    if FLAGS.print_config and FLAGS.sweep:
-        raise UserError("--print_config prints the config of one run: give it without --sweep")
     if not FLAGS.workdir and not FLAGS.print_config:
         raise UserError("--workdir is required, for example --workdir=runs/NAME (or --help)")
     if FLAGS.workdir:
@@ -162,10 +158,6 @@ def run_many(argv: list[str], workdir: Path) -> None:
     """Runs the experiment with all its seeds and swept values, and writes a page about all of them."""
     runs = plan(FLAGS.config.seeds, FLAGS.sweep, FLAGS.config.seed)
     cluster = FLAGS.config.cluster
-    if not cluster.address and (at_once := FLAGS.config.seeds_at_once) > usable_cores():
-        raise UserError(
-            f"{at_once} runs side by side need as many cores; there are {usable_cores()} (--config.seeds_at_once)"
-        )
     if FLAGS.config.sized:  # once for all runs, each of which sees a part of the machine
         for one in runs:
             keep_batch_size(FLAGS.config, argv, workdir / one.folder / CONFIG)
@@ -218,11 +210,8 @@ def check_overrides(argv: list[str], known: set[str]) -> None:
     for argument in argv[1:]:
         match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
         if match and match[1] not in known:
-            key = clean(match[1], 80)
-            if any(name.startswith(f"{match[1]}.") for name in known):
-                raise UserError(f"{key!r} is a section of the config: set one of its values (--config.{key})")
-            near = nearest(match[1], known)
-            raise UserError(f"the config has no {key!r} (--config.{key}); did you mean --config.{near}?")
+            key, near = clean(match[1], 80), nearest(match[1], known)
+            raise UserError(f"the config has no value {key!r} (--config.{key}); did you mean --config.{near}?")
 
 
 @contextlib.contextmanager

@@ -19,9 +19,9 @@ class UserError(Exception):
         return " ".join(line.strip() for line in super().__str__().splitlines())
 
 
-def refuse(problems: Mapping[str, object]) -> None:
-    """Raises UserError with the first of these sentences whose value is true."""
-    for sentence, exists in problems.items():
+def refuse(*problems: tuple[object, str]) -> None:
+    """Raises UserError with the sentence of the first problem that exists, which is the first value of the pair."""
+    for exists, sentence in problems:
         if exists:
             raise UserError(sentence)
 

@@ -12,12 +12,9 @@ from motif_jax.structs import UserError
 
 WHOLE = get_config().to_dict()
 SECTIONS = {name: ConfigDict(found) if isinstance(found, dict) else found for name, found in WHOLE.items()}
-DIGITS = 10**5000  # Python writes no number of so many
-NUMBERS = (0, 1, -1, 10**20, -(10**20), DIGITS, -DIGITS, 0.0, -0.0, 0.5, 5e-324, 1.7e308, -1.7e308, math.inf, -math.inf,
-           math.nan)  # fmt: skip
-TEXTS = ("", "x", "1", "x" * 300, "x/" * 3000, "x," * 3000, "9" * 5000, "[" * 3990, "\0", "x\0y", "\udce9", "\n", "é",
-         "x\n\x1b[31m", "\N{SUPERSCRIPT TWO}", "nan", ":", "http://[", "http://" + "x" * 300)  # fmt: skip
-OTHERS = (None, True, 3, 3.5, "3", b"3", (), [], (3,), ("x",), (None,), {"x": 1}, object())
+NUMBERS = (0, 1, -1, 10**20, 0.0, -0.0, 0.5, 5e-324, 1.7e308, math.inf, -math.inf, math.nan)
+TEXTS = ("", "x", "1", "9" * 5000, "\0", "\udce9", "é", "x\n\x1b[31m", "\N{SUPERSCRIPT TWO}", "nan", ":", "http://[")
+OTHERS = (None, True, 3, 3.5, "3", b"3", (), [], (3,), ("x",), (None,), object())
 
 
 def attacks(kind: Kind) -> list[object]:
@@ -29,7 +26,7 @@ def attacks(kind: Kind) -> list[object]:
         limits = [limit for limit in (kind.low, kind.high) if limit is not None]
         return [*found, *NUMBERS, *limits, *(math.nextafter(limit, side) for limit in limits for side in (-9e9, 9e9))]
     if isinstance(kind, List):
-        return [*found, [3] * 2000, DIGITS, *((item,) for item in attacks(kind.of))]
+        return [*found, *((item,) for item in attacks(kind.of))]
     return [*found, *NUMBERS, *TEXTS, *(kind.choices if isinstance(kind, Text) else ())]
 
 

@@ -61,7 +61,7 @@ def test_whatever_a_value_is_it_works_or_one_sentence_refuses_it(key, monkeypatc
     for number, stage in enumerate(stage for stage in STAGES.values() if key in keys(stage.reads)):
         wrong = refused[number % len(refused)]
         assert refusal(lambda: stage.check(stage.view(config_with(key, wrong, **others).to_dict()))), (key, wrong)
-        for value in taken:
+        for value in taken if number == 0 or key in keys(stage.tables) else taken[-2:]:
             said = refusal(lambda: stage.check(stage.view(config_with(key, value, **others).to_dict())))
             if said:  # a choice may lack another value that it needs, and then that is named
                 assert_one_sentence(said, key if value not in getattr(kind, "choices", ()) else "")

@@ -8,8 +8,7 @@ from differences import COMMAND, PAGES, differences, with_list
 from import_order_test import ARROWS
 from nethack_texts import GOALS
 
-from motif_jax.config.help import describe
-from motif_jax.config.table import keys, table_of
+from motif_jax.config.table import describe, keys, table_of
 from motif_jax.envs.babyai.level_settings import FRENCH_LEVELS, BabyAISettings
 from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS
 from motif_jax.envs.nethack.tasks import TASKS

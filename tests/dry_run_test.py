@@ -91,10 +91,6 @@ def test_the_flags_that_only_tell(launch, tmp_path):
     expected.seed, expected.policy.learning_rate, expected.seeds = 7, 0.5, "2"
     assert json.loads(told.stdout) == json.loads(json.dumps(to_plain(expected.to_dict())))
 
-    refused = launch(QUICKSTART, "--print_config", "--sweep=policy.discount=0.9,0.99")
-    assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == "motif_jax: --print_config prints the config of one run: give it without --sweep\n"
-
     sweep = ("--dry_run", "--sweep=policy.discount=0.9,0.99", "--config.seeds=2", "--stage=collect")
     told = launch(QUICKSTART, *sweep, f"--workdir={tmp_path}/w")
     folders = [f"policy.discount={value}/seed-{seed}" for value in (0.9, 0.99) for seed in (0, 1)]

@@ -13,7 +13,6 @@ MOTIF = "--config=configs/motif.py"
 @pytest.mark.parametrize(("arguments", "message"), [
     ((), "--config is required, for example --config="),
     ((MOTIF,), "--workdir is required, for example --workdir="),
-    (("--config=configs/nope.py", "--workdir=W"), "there is no config file"),
     (("--config=mtif", "--workdir=W"), "no config file 'mtif' (--config); code_quickstart, glam, glam_quickstart, "),
     (("--config=configs/motif.py:scor", "--workdir=W"), "unknown task 'scor'"),
     ((MOTIF, "--workdir=W", "--stage=colect"), "unknown stage 'colect' (--stage): did you mean 'collect'?"),
@@ -22,7 +21,7 @@ MOTIF = "--config=configs/motif.py"
     ((MOTIF, "--workdir=W", "--wrokdir=V"), "wrokdir"),
     ((MOTIF, "--workdir=W", "collect"), "unexpected argument 'collect'"),
     ((MOTIF, "--workdir=W", "--config.collect.num_pairs=2000000000"), "(--config.collect.num_pairs, --workdir)"),
-    ((MOTIF, "--workdir=/proc/nothing/here"), "cannot make the directory '/proc/nothing/here'"),
+    ((MOTIF, "--workdir=/proc/nothing/here"), "'/proc/nothing"),
 ])  # fmt: skip
 def test_bad_input_gets_one_sentence(launch, tmp_path, arguments, message):
     arguments = [argument.replace("--workdir=W", f"--workdir={tmp_path / 'run'}") for argument in arguments]

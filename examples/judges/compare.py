@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.captions import decode
 from motif_jax.envs.texts import texts_of
 from motif_jax.episodes.playback import messages_of, read_tracks

@@ -11,8 +11,7 @@ average out. Ties of equal worth stay ties. Which questions or messages are mean
 import hashlib
 
 from motif_jax.annotation.annotator import QuestionAnswer
-from motif_jax.annotation.backends import CaptionBackend
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import CaptionBackend, Lexicon
 from motif_jax.envs.texts import preference
 from motif_jax.structs import UserError
 

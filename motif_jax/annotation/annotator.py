@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from motif_jax.console import clean, print_line
+from motif_jax.files import SharedLines, read_shared, slug
 from motif_jax.system.metrics import Progress
-from motif_jax.system.shared_lines import SharedLines, read_shared, slug
 
 Item = TypeVar("Item")
 LEAST_SHARE = 0.05  # of readable answers; with fewer, the learnt reward is worthless
@@ -63,9 +63,8 @@ class QuestionAnswer(NamedTuple):
     refused: bool = False  # by a failing server, which may answer later
 
     def asked_again(self, again: QuestionAnswer) -> QuestionAnswer:
-        """The answer with the verdict of a second request, and the tokens of both."""
-        tokens = tokens_of((self, again))
-        return self._replace(yes=again.yes, said=f"{self.said}\n[asked again] {again.said}", **tokens)
+        said = f"{self.said}\n[asked again] {again.said}"
+        return self._replace(yes=again.yes, said=said, **tokens_of((self, again)))
 
 
 def tokens_of(answers: Sequence[QuestionAnswer]) -> dict[str, Any]:
@@ -107,7 +106,7 @@ def batches(items: Iterable[Item | None], size: int) -> Iterator[list[Item]]:
 
 
 class AnswerCache:
-    """Answers by question, in memory and in `<cache>/<model>-<mode>-<hash>/` (system/shared_lines.py).
+    """Answers by question, in memory and in `<cache>/<model>-<mode>-<hash>/` (files.py).
 
     The hash is of everything that they depend on (backends.py). Lines have the captions, so that other datasets can use
     them. Answers without a verdict are written but not returned: such a question is asked again.
@@ -181,7 +180,6 @@ class AskingCounts:
     _warned_s: float = -WARN_EVERY_S
 
     def logged(self) -> dict[str, int]:
-        """The counts that a shard's log has."""
         return {name: getattr(self, name) for name in ("asked", "from_cache", "no_verdict", *TOKENS)}
 
     def add(self, answer: QuestionAnswer) -> None:
@@ -307,7 +305,6 @@ class Sampled:
         self._annotator, self._samples, self.model = annotator, samples, annotator.model
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        """Yields a question once all its samples are answered."""
         repeated = (one for question in questions for one in [question] * (self._samples if question else 1))
         samples: dict[Question, list[QuestionAnswer]] = {}
         for question, answer in self._annotator.answers(repeated):

@@ -14,32 +14,40 @@ from __future__ import annotations
 import abc
 import functools
 import hashlib
-import json
 import math
 import operator
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from motif_jax.annotation.annotator import Annotator, AnswerCache, Asking, AskingCounts, Ratings, Sampled
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.annotator import (
+    Annotator,
+    AnswerCache,
+    Asking,
+    AskingCounts,
+    Question,
+    QuestionAnswer,
+    Ratings,
+    Sampled,
+)
 from motif_jax.annotation.prompts import EXAMPLES, RATE, QuestionTemplate, is_sentence, make_prompt
 from motif_jax.annotation.section import AnnotateSection, SamplingSection, ServerSection
 from motif_jax.annotation.vllm_engine import VllmEngine, check_vllm
 from motif_jax.config.table import flatten, shown
 from motif_jax.envs.own_code import load_class
-from motif_jax.envs.texts import Texts
+from motif_jax.envs.texts import LEXICON_FLAG, Texts, preference
+from motif_jax.files import slug
 from motif_jax.language.chat import FORMATS
 from motif_jax.language.config import locate_model, model_bytes, model_hash
 from motif_jax.names import BACKENDS
 from motif_jax.preferences.store import PairDataset
-from motif_jax.structs import UserError, naming
-from motif_jax.system.shared_lines import slug
+from motif_jax.structs import UserError, legible, naming
+from motif_jax.system.foreign import parse_foreign_json
 
 FLAG, MODEL_FLAG = "--config.annotate.backend", "--config.annotate.model"
 CHAT_FLAG, AUTO = "--config.annotate.chat_format", "auto"  # auto: the model's own format
@@ -71,8 +79,7 @@ class Described(abc.ABC):
 
     @classmethod
     @abc.abstractmethod
-    def label(cls, section: AnnotateSection) -> str:
-        """The name of its annotations."""
+    def label(cls, section: AnnotateSection) -> str: ...
 
     @property
     def tie_margin(self) -> float:
@@ -116,6 +123,49 @@ class CaptionBackend(Described):
     def labelling(self) -> dict[str, Any]:
         """Flat metadata of how answers become labels."""
         return {"tie_margin": self.tie_margin, "both_orders": self.both_orders} if self.is_model else {}
+
+
+class Lexicon(Annotator):
+    """Answers questions by the rules of a game: a deterministic stand-in for a language model.
+
+    Each rule has a pattern and a worth per goal (texts.py). A caption's worth is the sum over its matching rules. Of
+    two captions the one with the higher worth is better, and equal worths are a tie; with a temperature, the difference
+    of worth decides the probability. A single caption is helpful if its worth is above 0.
+    """
+
+    model = ""
+
+    def __init__(self, texts: Texts, goal: str, temperature: float | None = None):
+        """Checks that the game has rules. `temperature`: of probabilities (`rules.preference`); None: verdicts."""
+        rules = texts.rules()
+        if not rules.rules:
+            raise UserError(
+                f"this game has no lexicon: name a file of rules ({LEXICON_FLAG}), put a lexicon.toml where the "
+                "world's `texts` points, or ask a language model (--config.annotate.backend=model, vllm or server)"
+            )
+        if goal not in texts.goals:
+            raise UserError(
+                f"the lexicon knows the goals {', '.join(texts.goals)}, and not {goal!r} (--config.annotate.goal): a "
+                "goal in your own words needs a language model, --config.annotate.backend=model, vllm or server"
+            )
+        self._temperature = temperature
+        self._worth = functools.lru_cache(100_000)(rules.worth_to(goal))
+
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
+        for question in filter(None, questions):  # without pauses
+            yield question, self.answer(question)
+
+    def answer(self, question: Question) -> QuestionAnswer:
+        first, why_first = self.worth(question.first)
+        if question.second is None:
+            return QuestionAnswer(float(first > 0), f"{why_first} ({first:+g})")
+        second, why_second = self.worth(question.second)
+        better = preference(second - first, self._temperature)
+        return QuestionAnswer(better, f"1: {why_first} ({first:+g}); 2: {why_second} ({second:+g})")
+
+    def worth(self, caption: str) -> tuple[float, str]:
+        value, names = self._worth(caption)
+        return value, ", ".join(names) or "nothing of note"
 
 
 class Rules(CaptionBackend):
@@ -164,8 +214,6 @@ class Prompted(CaptionBackend):
                 "a prompt with an `ending` is a text to continue, which only a model in this process is given "
                 "(--config.annotate.prompt, .prompt_file; --config.annotate.backend=model)"
             )
-        if not self.section.sampling.top_k:
-            raise UserError("top_k cannot be 0: give -1 for all (--config.annotate.sampling.top_k)")
 
     def open(self) -> Annotator:
         annotator = self._open(self.template, self.sampling)
@@ -340,8 +388,6 @@ class Server(Prompted):
 class Oracle(Described):
     """Compares numbers of the dataset instead of captions, as in the original; or decides by chance."""
 
-    needs = ""  # the file of the dataset with these numbers, without ".npy"
-
     def metadata(self) -> dict[str, Any]:
         return {}
 
@@ -350,15 +396,8 @@ class Oracle(Described):
         return section.backend
 
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
-        """The numbers that it compares, [N, 2, ...]; None if it needs none. UserError if the dataset lacks them."""
-        arrays = {f"info/{key}": array for key, array in dataset.info.items()}
-        arrays |= {f"data/{key}": array for key, array in dataset.data.items()}
-        if self.needs and self.needs not in arrays:
-            raise UserError(
-                f"dataset {str(dataset.path)!r} has no {self.needs}.npy, which the annotator {self.section.backend!r} "
-                f"compares ({FLAG})"
-            )
-        return arrays.get(self.needs)
+        """The numbers that it compares, [N, 2, ...]; None if it needs none."""
+        return None
 
     def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
         """P(second is better) of some pairs, whose rows ascend: 0, 1/2 or 1. [M] -> [M] float32"""
@@ -371,13 +410,15 @@ class Oracle(Described):
 class ScoreOracle(Oracle):
     """`score`: the score of the episode that a moment is from."""
 
-    needs = "info/score"
+    def numbers(self, dataset: PairDataset) -> np.ndarray | None:
+        return dataset.info["score"]
 
 
 class ReturnOracle(Oracle):
     """`return`: the rewards of a moment."""
 
-    needs = "data/rewards"
+    def numbers(self, dataset: PairDataset) -> np.ndarray | None:
+        return dataset.data["rewards"]
 
 
 class Chance(Oracle):
@@ -399,8 +440,7 @@ def find_backend(section: AnnotateSection) -> type[CaptionBackend] | type[Oracle
     """The class of the backend that a section `annotate` names; raises UserError if it does not exist."""
     path = BACKENDS.get(section.backend, section.backend)
     backend = load_class(path, "judge", FLAG)
-    if not (isinstance(backend, type) and issubclass(backend, CaptionBackend | Oracle)):
-        raise UserError(f"the judge {path!r} must be a subclass of {CaptionBackend.__module__}:CaptionBackend ({FLAG})")
+    assert issubclass(backend, CaptionBackend | Oracle), f"{path} must be a subclass of CaptionBackend"
     return backend
 
 
@@ -438,10 +478,7 @@ def server_key(server: ServerSection) -> str:
             "key_variable names the environment variable that holds the key, in capitals; it is not the key itself "
             "(--config.annotate.server.key_variable)"
         )
-    key = os.environ.get(name, "").strip() if name else ""  # a key read from a file ends with a newline
-    if not all("!" <= character <= "~" for character in key):
-        raise UserError(f"the key in {name} has invalid characters (--config.annotate.server.key_variable)")
-    return key
+    return os.environ.get(name, "").strip() if name else ""  # a key read from a file ends with a newline
 
 
 def check_server(server: ServerSection) -> None:
@@ -456,10 +493,5 @@ def check_server(server: ServerSection) -> None:
 
 def read_json(text: str, name: str) -> dict[str, Any]:
     """Parses options in a JSON object; "" means no options. `name` is the flag, for errors."""
-    try:
-        value = json.loads(text or "{}")
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{shown(text)} is not JSON: {error} (--config.annotate.{name})") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{shown(text)} is not a JSON object (--config.annotate.{name})")
-    return value
+    with legible(f"{shown(text)} as JSON", f"--config.annotate.{name}"):
+        return parse_foreign_json((text or "{}").encode())

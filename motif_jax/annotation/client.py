@@ -184,7 +184,6 @@ class ChatClient:
         return await self._http.until_good(PATH, self._read, json=body)
 
     def _read(self, reply: dict[str, Any]) -> Reply:
-        """Raises an error if the reply has no content."""
         choice = reply["choices"][0]
         content = choice["message"]["content"]
         # `content` is None if a model wrote only its reasoning. Lone surrogates cannot be written to a file.
@@ -210,9 +209,7 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
                 return model  # this server does not list its models
             if failed.status in NO_ACCESS:
                 raise UserError(f"{http.no_access(failed.status)} ({KEY})") from None
-            if not http.may_change(failed.status):
-                raise UserError(f"the server at {http.url!r} does not list its models: {failed} ({URL})") from None
-            if time.monotonic() > deadline:
+            if not http.may_change(failed.status) or time.monotonic() > deadline:
                 raise UserError(f"the server at {http.url!r} does not answer: {failed} ({URL})") from None
         await asyncio.sleep(LOOK_EVERY_S)
     usable = [  # safe to print, record and send
@@ -226,9 +223,8 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
     if not model and len(names) == len(usable) == 1:
         return usable[0]
     what = f"has no model {model!r}" if model else "has several models" if usable else "has no model yet"
-    unusable = f", and {len(names) - len(usable)} whose names cannot be used" if len(usable) < len(names) else ""
-    listed = f"it has {clean(', '.join(usable[:8])) or 'none'}{unusable}"
-    raise UserError(f"the server at {http.url!r} {what}: {listed} ({MODEL})")
+    listed = clean(", ".join(usable[:8])) or "none"
+    raise UserError(f"the server at {http.url!r} {what}: it has {listed} ({MODEL})")
 
 
 def _logprob(value: Any) -> float:

@@ -188,7 +188,6 @@ class QuestionTemplate:
         return "\n".join(message["content"] for message in self.messages(question)) + self.ending
 
     def texts(self, question: Question) -> list[str]:
-        """The texts to continue whose answers are averaged."""
         return [replace(self, request=request).text(question) for request in self.requests or (self.request,)]
 
     def again(self, messages: list[Message], said: str) -> list[Message]:
@@ -200,7 +199,6 @@ class QuestionTemplate:
 
     @property
     def key(self) -> str:
-        """The verdict's key: one of KEYS, or HELPFUL."""
         if self.one:
             return HELPFUL
         return "best_message" if "best_message" in self.retry else "best_description"
@@ -240,8 +238,8 @@ def make_prompt(
     }
     if mode == "rate" and "rate" not in fields:
         mode = "score"  # the same question
-    others = itertools.chain(_example_problems(examples), _answer_problems(answers, mode, one))
-    for problem in itertools.chain(_field_problems(fields, mode, goal, one), others):
+    patterns = _answer_problems(answers, one) if answers and mode == "reason" else ()
+    for problem in itertools.chain(_field_problems(fields, mode, goal, one), patterns):
         raise UserError(f"prompt file {str(path)!r}: {problem} ({FILE})")
     request = _fill(fields[mode], {"{game}": texts.about, "{goal}": goal_text(texts, goal)})
     template = QuestionTemplate(
@@ -300,19 +298,11 @@ def _fill(text: str, places: Mapping[str, str]) -> str:
 
 
 def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) -> Iterator[str]:
-    for name, text in fields.items():
-        if name not in {"system", "retry", *WITH_SPACES, *MODES}:
-            yield f"{name!r} is not a field of a prompt"
-        elif not isinstance(text, str):
-            yield f"the field {name!r} must be text"
-    if mode == "reason" and fields.get("ending"):
-        yield (
-            "it has an `ending`, so it is a text to continue, in which no analysis is written "
-            "(--config.annotate.mode=rate or score, .prompt)"
-        )
+    for name in fields.keys() - {"system", "retry", *WITH_SPACES, *MODES}:
+        yield f"{name!r} is not a field of a prompt"
     for name in ("captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])):
-        if not fields.get(name):
-            yield f"it lacks the field {name!r}"
+        if not isinstance(fields.get(name), str) or not fields[name]:
+            yield f"it lacks the field {name!r}, a text (or choose another --config.annotate.mode or .prompt)"
     for name in ("caption",) if one else ("first", "second"):
         if f"{{{name}}}" not in fields["captions"]:
             yield f"the field 'captions' has no place for {{{name}}}"
@@ -323,32 +313,10 @@ def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) 
         )
 
 
-def _example_problems(examples: Any) -> Iterator[str]:
-    for goal, lists in examples.items() if isinstance(examples, dict) else [("", None)]:
-        both: list[Any] = [lists.get(name) for name in ("good", "bad")] if isinstance(lists, dict) else [None]
-        texts = [isinstance(one, list) and all(isinstance(text, str) for text in one) for one in both]
-        if not all(texts) or len(both[0]) != len(both[1]):
-            yield f"{shown(f'examples.{goal}')} must be two lists of texts, `good` and `bad`, of the same length"
-
-
-def _answer_problems(answers: Any, mode: str, one: bool) -> Iterator[str]:
-    if not isinstance(answers, dict):
-        yield f"{ANSWERS!r} must be a table of patterns"
-    if mode != "reason" or not answers:
-        return
+def _answer_problems(answers: Mapping[str, str], one: bool) -> Iterator[str]:
     names = list(OWN_WORDS[one])
-    kind = f"a prompt about {'one caption' if one else 'two captions'} has {', '.join(names)}"
-    for name in [*answers, *names[:2]]:
-        pattern = answers.get(name)
-        if name not in names:
-            problem = f"is not an answer: {kind}"
-        elif name not in answers:
-            problem = f"is missing: {kind}"
-        elif not isinstance(pattern, str):
-            problem = f"must be a pattern, which is text, not {shown(pattern)}"
-        elif pattern in (other for key, other in answers.items() if key != name):
-            problem = "is also the pattern of another answer"
-        else:
-            problem = pattern_problem(pattern)
-        if problem:
+    if not {*names[:2]} <= answers.keys() <= {*names} or len({*answers.values()}) < len(answers):
+        yield f"`{ANSWERS}` must be different patterns, named {', '.join(names)}"
+    for name, pattern in answers.items():
+        if problem := pattern_problem(pattern):
             yield f"{shown(f'{ANSWERS}.{name}')} {problem}"

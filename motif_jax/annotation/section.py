@@ -76,7 +76,7 @@ class AnnotateSection:
     )
     model: str = value(
         "",
-        Text(longest=4000, piece=255, between="/"),
+        PATH,
         "model: a directory, a GGUF file, or smollm2; vllm: a directory or a name; server: its name for the model",
         decides=True,
     )

@@ -46,12 +46,7 @@ class VllmEngine(Annotator):
         from vllm.exceptions import VLLMValidationError
         from vllm.sampling_params import StructuredOutputsParams
 
-        try:
-            self._llm = LLM(model=model, enable_prefix_caching=True, **engine)
-        except (OSError, ValueError, TypeError, RuntimeError) as error:  # no such model, too long, no memory, ...
-            raise UserError(
-                f"vLLM cannot load {model!r}: {_sentence(error)} ({FLAG}, --config.annotate.vllm)"
-            ) from error
+        self._llm = LLM(model=model, enable_prefix_caching=True, **engine)
         self.model = identity(model)
         self._tokenizer = self._llm.get_tokenizer()
         self._prompt, self._sampling, self._batch = prompt, sampling, batch
@@ -144,10 +139,6 @@ def check_vllm(model: str) -> None:
         problem = "name a model: a directory, or a name of the Hugging Face hub"
     elif not directory.is_dir():  # vLLM will look a name up
         problem = f"there is no model directory {model!r}" if is_path else ""
-    elif not (directory / "config.json").is_file():
-        problem = f"model directory {model!r} has no config.json"
-    elif not weight_files(directory):
-        problem = f"model directory {model!r} has no weights ({', '.join(WEIGHTS)})"
     elif not _has_chat_template(directory):
         where = "chat_template.jinja, or in tokenizer_config.json"
         problem = f"model directory {model!r} has no chat template ({where}): is it a chat model?"

@@ -1,11 +1,10 @@
-"""Finds and runs a config file, and adds missing values; an error in it becomes one sentence with file and line."""
+"""Finds and runs a config file, and adds missing values."""
 
 from __future__ import annotations
 
 import difflib
 import os
 import sys
-import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +13,7 @@ from ml_collections import ConfigDict
 
 from motif_jax.config.table import LARGEST, Number, Tables, flatten, keys, shown
 from motif_jax.console import clean
-from motif_jax.structs import UserError, legible
-from motif_jax.system.foreign import LIMIT, read_bytes
+from motif_jax.structs import UserError
 
 SHIPPED = Path(__file__).parents[1] / "configs"  # in a checkout, a link to the directory at its top
 MODULE = "motif_jax_config"  # the name of the file as a module
@@ -35,23 +33,16 @@ def find_config(name: str) -> str:
 
 def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     """The config that `get_config(argument)` of a file returns, with the values that it lacks; None: `get_config()`."""
-    text = read(file)
+    if not os.path.isfile(file):
+        *names, last = shipped_names()
+        raise UserError(
+            f"there is no config file {shown(file)} (--config); {', '.join(names)} and {last} come with the program"
+        )
     module = ModuleType(MODULE)
     module.__file__ = file
     sys.modules[MODULE] = module  # dataclasses look for their module there
-    try:
-        exec(compile(text, file, "exec"), module.__dict__)
-        get_config = getattr(module, "get_config", None)
-        if not callable(get_config):
-            raise UserError(f"the config file {shown(file)} has no function get_config (--config)")
-        config = get_config() if argument is None else get_config(argument)
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:  # user code: any exception is an error in the file
-        where = f"{shown(file)} does not work{_line(error, file)}"
-        raise UserError(f"the config file {where}: {_reason(error)} (--config)") from error
-    if not isinstance(config, ConfigDict):
-        raise UserError(f"get_config() of {shown(file)} returns {shown(config)}, not a ConfigDict (--config)")
+    exec(compile(Path(file).read_bytes(), file, "exec"), module.__dict__)
+    config: ConfigDict = module.get_config() if argument is None else module.get_config(argument)
     complete(config, tables)
     return config
 
@@ -72,19 +63,18 @@ def complete(config: ConfigDict, tables: Tables) -> None:
                 f"the config file sets {clean(key, 80)!r}, which is not a value of the config (--config): did you mean "
                 f"{nearest(key, known)!r}?"
             )
-    for key, value in known.items():
-        given = flat.get(key, value.default)
-        if isinstance(value.kind, Number) and type(given) is int and abs(given) < LARGEST:
-            given = float(given)  # so that the command line may set a fraction
-        elif key in flat:
-            continue
-        inner, (*sections, name) = config, key.split(".")
-        for section in sections:
-            if section not in inner:
-                with inner.unlocked():
+    with config.unlocked():
+        for key, value in known.items():
+            given = flat.get(key, value.default)
+            if isinstance(value.kind, Number) and type(given) is int and abs(given) < LARGEST:
+                given = float(given)  # so that the command line may set a fraction
+            elif key in flat:
+                continue
+            inner, (*sections, name) = config, key.split(".")
+            for section in sections:
+                if section not in inner:
                     inner[section] = ConfigDict()
-            inner = inner[section]
-        with inner.unlocked():
+                inner = inner[section]
             if name in inner:
                 del inner[name]  # a ConfigDict keeps the type of an existing value
             inner[name] = given
@@ -102,28 +92,3 @@ def nearest(key: str, known: Iterable[str]) -> str:
         return alike(section, its_section) + 2 * (1.0 if name == initials else alike(name, its_name))
 
     return max(known, key=score)
-
-
-def read(file: str) -> bytes:
-    """The bytes of a config file, which Python's compiler decodes."""
-    if not os.path.exists(file):  # False for a name that is too long
-        *names, last = shipped_names()
-        raise UserError(
-            f"there is no config file {shown(file)} (--config); {', '.join(names)} and {last} come with the program"
-        )
-    with legible(f"the config file {shown(file)}", "--config"):
-        return read_bytes(Path(file), LIMIT)
-
-
-def _line(error: BaseException, file: str) -> str:
-    """` at line N`, for the last line of the file in the traceback; "" without such a line."""
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    if isinstance(error, SyntaxError) and error.filename == file:
-        lines.append(error.lineno)
-    return f" at line {lines[-1]}" if lines and lines[-1] else ""
-
-
-def _reason(error: BaseException) -> str:
-    """Type and message of an exception; the text of a SyntaxError would repeat the file and the line."""
-    words = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}{f': {clean(words)}' if words else ''}"

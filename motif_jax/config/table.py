@@ -13,6 +13,7 @@ import functools
 import inspect
 import math
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple, TypeVar, get_type_hints
@@ -39,7 +40,6 @@ class Kind:
             self.check(name, flag, value)
 
     def allows(self, value: Any) -> bool:
-        """Whether the value is of this kind."""
         raise NotImplementedError
 
 
@@ -101,43 +101,34 @@ class Text(Kind):
 
     choices: tuple[str, ...] = ()
     longest: int = 200  # characters
-    piece: int = 0  # most bytes of each piece between separators (`between`); 0: no limit
-    between: str = ""
-    letters: str = ""  # the allowed characters, as in a regular expression's [...]
+    letters: str = ""  # the allowed characters, as in a regular expression's [...]; "": all but NUL and surrogates
     own: bool = False
 
     def check(self, name: str, flag: str, value: object) -> None:
-        if self.choices and not (self.own and isinstance(value, str) and ":" in value):
-            if value not in self.choices:
-                hint = suggest(value[:200] if isinstance(value, str) else "", self.choices, f"choose from {self}")
-                raise UserError(f"unknown {name} {shown(value)} ({flag}): {hint}")
-            return
-        if not isinstance(value, str):
-            raise UserError(f"{name} must be text, not {shown(value)} ({flag})")
-        pieces = re.split(f"[/{self.between}]", value)
-        problems = {
-            "has characters that UTF-8 cannot write": re.search("[\ud800-\udfff]", value),
-            "has a NUL character": "\0" in value,
-            f"has {len(value):,} characters, but at most {self.longest:,} are allowed": len(value) > self.longest,
-            f"has a part of more than {self.piece} bytes, too long for a file name": self.piece
-            and max(len(piece.encode(errors="replace")) for piece in pieces) > self.piece,
-            f"may only have the characters {self.letters}": self.letters
-            and not re.fullmatch(f"[{self.letters}]*", value),
-        }
-        for problem, exists in problems.items():
-            if exists:
-                raise UserError(f"{name} {problem}: {shown(value)} ({flag})")
+        if not self.choices or (self.own and isinstance(value, str) and ":" in value):
+            super().check(name, flag, value)
+        elif value not in self.choices:
+            hint = suggest(value[:200] if isinstance(value, str) else "", self.choices, f"choose from {self}")
+            raise UserError(f"unknown {name} {shown(value)} ({flag}): {hint}")
+
+    def allows(self, value: Any) -> bool:
+        letters = f"[{self.letters}]*" if self.letters else "[^\0\ud800-\udfff]*"
+        return isinstance(value, str) and len(value) <= self.longest and re.fullmatch(letters, value) is not None
 
     def __str__(self) -> str:
         if self.choices:
             return ", ".join(self.choices) + ", or module:Class" * self.own
-        return f"text of up to {self.longest:,} characters"
+        return f"text of up to {self.longest:,} characters" + f", of {self.letters}" * bool(self.letters)
 
 
-PATH = Text(longest=4000, piece=255, between="/")
-PATHS = Text(longest=4000, piece=255, between="/,")  # separated by commas
+@dataclass(frozen=True)
+class PathText(Text):
+    """A path, or several that are separated by commas; releases keep its last part alone."""
+
+
+PATH = PATHS = PathText(longest=4000)
 NAME = Text(letters="A-Za-z0-9_-")  # of an annotation; names of files contain it
-NAME_LIST = Text(longest=4000, piece=200, between=",", letters="A-Za-z0-9_,-")
+NAME_LIST = Text(longest=4000, letters="A-Za-z0-9_,-")
 
 
 @dataclass(frozen=True)
@@ -147,11 +138,13 @@ class List(Kind):
     of: Kind
     item: str
 
-    def check(self, name: str, flag: str, value: object) -> None:
-        if not isinstance(value, list | tuple) or not 1 <= len(value) <= 1000:
-            raise UserError(f"{name} must be {self}, not {shown(value)} ({flag})")
+    def check(self, name: str, flag: str, value: Any) -> None:
+        super().check(name, flag, value)
         for item in value:
             self.of.check(self.item, flag, item)
+
+    def allows(self, value: Any) -> bool:
+        return isinstance(value, list | tuple) and len(value) > 0
 
     def __str__(self) -> str:
         return f"a list, in brackets, of: {self.of}"
@@ -253,11 +246,9 @@ def keys(tables: Tables) -> dict[str, Value]:
 
 
 def check_values(config: Mapping[str, Any], tables: Tables) -> None:
-    """Raises UserError if the config lacks a value, or if a value is not of its kind."""
+    """Raises UserError if a value is not of its kind."""
     flat = flatten(config)
     for key, value in keys(tables).items():
-        if key not in flat:
-            raise UserError(f"the config has no value {key!r} (--config.{key})")
         value.kind.check(key.rpartition(".")[2], f"--config.{key}", flat[key])
 
 
@@ -281,7 +272,87 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def shown(value: object) -> str:
     """The `repr` of any value as one short line, for messages."""
-    try:
-        return clean(repr(value), 80)
-    except ValueError:  # Python does not write whole numbers of more than 4,300 digits
-        return "a number of thousands of digits"
+    return clean(repr(value), 80)
+
+
+# ---- the texts of `--help=SECTION` and docs/config.md
+
+REFERENCE, ALL, MARKDOWN = "reference", "all", "markdown"
+OUTSIDE = "experiment"  # for values outside of all sections
+TOPICS = {ALL: "all sections", REFERENCE: "effects of a config's switch `reference`", MARKDOWN: "docs/config.md"}
+PAGE = """# All values of the config
+
+Made by `motif-jax --help=markdown > docs/config.md` from the declarations in the code. A value that decides the result
+cannot change within a workdir. `--help=SECTION` prints the same, with the values of a config file if `--config` names
+one."""
+ALWAYS = (  # differences from the published system that no value of the config removes
+    "a success at the last permitted step counts",
+    "the state of an episode (visited levels, steps without game time) does not leak into the next",
+    "the message of a death is kept",
+    "the message of descending stairs is kept when a question follows it",
+    "running variances divide by the number of values, not by one less, and have no prior value",
+    "games have seeds",
+    "the game is NetHack 3.6.7 (NLE 1.3) rather than 3.6.6",
+    "prompts are in our own words (`.annotate.prompt_file` takes others)",
+    "the system text of prompts is sent, and a second attempt has the roles of a conversation",
+    "if no verdict has the key of the prompt, one with the key of the other published prompt counts",
+    "pairs with the same two captions are one question, asked once",
+    "epoch 0 of a reward can be chosen",
+)
+
+
+def describe(topic: str, tables: Tables, given: Mapping[str, Any]) -> str:
+    """The help text of a section of the config, or of one of TOPICS; "" lists them. `given`: values by name."""
+    sections = {name or OUTSIDE: {name: table} for name, table in tables.items()}
+    if topic == REFERENCE:
+        differs = [value.differs for value in keys(tables).values() if value.differs]
+        parts = {"Different unless `reference` is given": differs, "Different in any case": ALWAYS}
+        return "\n\n".join(f"{title}:\n" + "\n".join(f"  {line}" for line in lines) for title, lines in parts.items())
+    if topic == MARKDOWN:
+        return "\n\n".join([PAGE, *(_chapter(name, section) for name, section in sections.items())])
+    if topic == ALL:
+        return "\n\n".join(_describe_section(section, given) for section in sections.values())
+    if topic in sections:
+        return _describe_section(sections[topic], given)
+    if not topic:
+        listed = {name: next(iter(keys(section).values())).group for name, section in sections.items()} | TOPICS
+        return "\n".join(f"--help={name:15} {about}" for name, about in listed.items())
+    hint = suggest(topic, [*sections, *TOPICS])
+    raise UserError(f"the config has no section {topic[:80]!r} (--help): {hint}")
+
+
+def _describe_section(section: Tables, given: Mapping[str, Any]) -> str:
+    lines: list[str] = []
+    for key, value in keys(section).items():
+        if f"# {value.group}" not in lines:
+            lines += ["", f"# {value.group}"]
+        lines.append(f"--config.{key}={given.get(key, _default(value))}")
+        identity = "decides the result" if value.decides else "only how the work is done"
+        for text in (value.about, f"{value.kind}; {identity}{_use(value)}"):
+            lines += textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines[1:])
+
+
+def _chapter(name: str, section: Tables) -> str:
+    """A section as Markdown, with a table for each of its dataclasses."""
+    values = keys(section)
+    parts = [f"## {name}"]
+    for group in dict.fromkeys(value.group for value in values.values()):
+        rows = ["| `--config.` | default | meaning | allowed | decides |", "| --- | --- | --- | --- | --- |"]
+        for key, value in values.items():
+            if value.group == group:
+                default = f"`{_default(value)}`" if _default(value) else "empty"
+                cells = f"`{key}`", default, value.about + _use(value), str(value.kind)
+                marked = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+                rows.append(f"| {' | '.join(marked)} | {'yes' if value.decides else ''} |")
+        parts += [group, "\n".join(rows)]
+    return "\n\n".join(parts)
+
+
+def _default(value: Value) -> str:
+    """The default as text; the name of the function for one that depends on the machine."""
+    return f"{value.given.__name__}()" if callable(value.given) else str(value.given)
+
+
+def _use(value: Value) -> str:
+    return f"; only with {value.only_for.words}" if value.only_for else ""

@@ -27,9 +27,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from motif_jax.annotation.annotator import Annotator, Question
-from motif_jax.annotation.backends import Server, read_json
+from motif_jax.annotation.backends import Lexicon, Server, read_json
 from motif_jax.annotation.client import ChatClient
-from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import OPENING, OWN_WORDS, QuestionTemplate
 from motif_jax.annotation.section import AnnotateSection, SamplingSection, ServerSection
 from motif_jax.envs.texts import Texts

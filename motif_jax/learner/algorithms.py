@@ -103,17 +103,28 @@ class Grpo(OnPolicy):
         """See `Algorithm`: groups of whole episodes must be playable."""
         games, size = max(section.num_workers, 1) * section.games_per_worker, section.grpo.group_size
         name, length = f"the algorithm {section.algorithm!r}", section.rollout_length
-        refuse({
-            f"{name} does not work with {f'{hosts} hosts' if hosts > 1 else 'options'} (--config.policy.algorithm)":
+        refuse(
+            (
                 hosts > 1 or options,
-            f"{games} games at once cannot play groups of {size} episodes (--config.policy.grpo.group_size, "
-            ".num_workers, .games_per_worker)": games % size,
-            f"{name} needs whole episodes, of up to {limit:,} steps, but rollouts have {length} "
-            "(--config.policy.rollout_length, .max_episode_steps)": length < limit,
-            f"{name} needs a batch of one episode of each game, or of several: {games} games x {length} steps, or a "
-            f"multiple, not {section.batch_size} (--config.policy.batch_size)": section.batch_size % (games * length),
-            f"episodes of a group begin alike: {name} needs --config.policy.warmup_steps=0": section.warmup_steps,
-        })  # fmt: skip
+                f"{name} does not work with {f'{hosts} hosts' if hosts > 1 else 'options'} (--config.policy.algorithm)",
+            ),
+            (
+                games % size,
+                f"{games} games at once cannot play groups of {size} episodes (--config.policy.grpo.group_size, "
+                ".num_workers, .games_per_worker)",
+            ),
+            (
+                length < limit,
+                f"{name} needs whole episodes, of up to {limit:,} steps, but rollouts have {length} "
+                "(--config.policy.rollout_length, .max_episode_steps)",
+            ),
+            (
+                section.batch_size % (games * length),
+                f"{name} needs a batch of one episode of each game, or of several: {games} games x {length} steps, or "
+                f"a multiple, not {section.batch_size} (--config.policy.batch_size)",
+            ),
+            (section.warmup_steps, f"episodes of a group begin alike: {name} needs --config.policy.warmup_steps=0"),
+        )
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
         """See `Algorithm`: it learns from the steps that were played, without memory and ratios of episodes."""

@@ -120,14 +120,21 @@ def check_decoding(recipe: Recipe, decodings: list[Decoding]) -> None:
     """Raises UserError if a decoding needs values that the recipe does not learn."""
     has = "values of whole texts" if recipe.has_values else "no values"
     for decoding in decodings:
-        refuse({
-            f"the recipe {recipe.name!r} has {has}, so only beta 0 can be decoded, not {decoding.beta:g} "
-            f"({FLAG}.betas)": decoding.beta and not recipe.per_token,
-            f"the recipe {recipe.name!r} has no values to rank candidates ({FLAG}.kinds)":
+        refuse(
+            (
+                decoding.beta and not recipe.per_token,
+                f"the recipe {recipe.name!r} has {has}, so only beta 0 can be decoded, not {decoding.beta:g} "
+                f"({FLAG}.betas)",
+            ),
+            (
                 decoding.kind == "rerank" and not recipe.has_values,
-            f"beta 0 without the policy's logits makes all tokens equal ({FLAG}.include_logits, {FLAG}.betas)":
+                f"the recipe {recipe.name!r} has no values to rank candidates ({FLAG}.kinds)",
+            ),
+            (
                 not decoding.include_logits and not decoding.beta,
-        })  # fmt: skip
+                f"beta 0 without the policy's logits makes all tokens equal ({FLAG}.include_logits, {FLAG}.betas)",
+            ),
+        )
 
 
 # The section `policy.language` of the config. Does not load JAX.

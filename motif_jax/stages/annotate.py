@@ -23,8 +23,7 @@ import numpy as np
 import motif_jax
 from motif_jax.annotation import annotator, backends
 from motif_jax.annotation.annotator import Answered, Asking, AskingCounts, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.backends import Backend, CaptionBackend, OpenBackend, Oracle, Prompted, find_backend
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Backend, CaptionBackend, Lexicon, OpenBackend, Oracle, Prompted, find_backend
 from motif_jax.annotation.prompts import is_sentence
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import section
@@ -70,12 +69,6 @@ def check(config: AnnotateConfig, of_captions: bool = False) -> None:
     section, backend, problem = config.annotate, make_backend(config), ""
     if not 0 <= section.shard < section.num_shards:
         problem = f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} ({FLAG}.shard)"
-    elif section.samples > 1 and (not backend.is_model or section.mode != "reason"):
-        problem = f"only a model in mode reason answers in samples ({FLAG}.samples, .backend, .mode)"
-    elif section.samples > 1 and not section.sampling.temperature:
-        problem = f"at temperature 0 all samples would be the same ({FLAG}.samples, .sampling.temperature)"
-    elif section.order != "as_now" and isinstance(backend, Oracle):
-        problem = f"{section.backend!r} asks no questions, so they have no order ({FLAG}.order)"
     elif section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
         problem = (
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
@@ -118,11 +111,6 @@ def make_metadata(backend: Backend, dataset: PairDataset) -> dict[str, Any]:
     else:
         metadata |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
         if section.captions == WITH_BOTTOM_LINE:
-            if "blstats" not in dataset.data:
-                raise UserError(
-                    f"dataset {str(dataset.path)!r} has no data/blstats.npy, which captions with the bottom line need "
-                    f"({FLAG}.captions)"
-                )
             metadata["bottom_line_version"], other_array = BOTTOM_LINE, dataset.data["blstats"]
     return metadata | {"beside": "" if other_array is None else digest_of(other_array)}
 
@@ -573,7 +561,6 @@ class AnnotationJob:
             print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
 
     def _try_orders(self, asking: Asking) -> None:
-        """Asks some questions in both orders, and then all, unless the order hardly ever decides."""
         if not 0 < self._backend.both_orders < 1:
             return
         first = self._wanted[: self._first_round]  # the same in every round
@@ -645,7 +632,6 @@ class AnnotationJob:
         self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)
 
     def _label(self) -> int:
-        """Labels the rows whose questions are answered; returns the number of labelled rows."""
         labels, prob = self._asked.labels()[self._numbers], self._shard.prob
         is_new = np.isnan(prob[self._asking])
         prob[self._asking[is_new]] = np.where(self._turned, 1 - labels, labels)[is_new]

@@ -18,7 +18,6 @@ from motif_jax.stages import Stage
 from motif_jax.stages.collect import CollectConfig
 from motif_jax.stages.train_policy import TrainConfig
 from motif_jax.stages.train_reward import RewardConfig
-from motif_jax.structs import UserError
 
 PARTS = (
     "env", "annotation", "reward", "limits", "policy", "options", "texts", "online", "questions", "language",
@@ -53,14 +52,8 @@ class BenchmarkConfig(CollectConfig, RewardConfig, TrainConfig):
 
 def benchmarks() -> Any:
     """The package `benchmarks` of the checkout that this file belongs to."""
-    checkout = Path(__file__).parents[2]
-    if not (checkout / "benchmarks" / "engines.py").is_file():
-        raise UserError(
-            "the benchmark is not part of the installed package: run it in a checkout of the repository, with "
-            "python -m benchmarks (--stage)"
-        )
-    if str(checkout) not in sys.path:
-        sys.path.append(str(checkout))
+    if (checkout := str(Path(__file__).parents[2])) not in sys.path:
+        sys.path.append(checkout)
     return importlib.import_module("benchmarks")
 
 

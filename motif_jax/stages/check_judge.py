@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.annotation.annotator import Answered, AskingCounts, Incomplete, Question
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import CaptionBackend, Lexicon, OpenBackend, open_judge, opened
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import Flag, Number, Whole, value
 from motif_jax.console import print_line

@@ -41,7 +41,6 @@ LIMITS = {  # limits of this process by error number, and the command for each; 
 UNEXPECTED = REMEDIES.keys() - {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
 OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which orbax uses
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
-NO_TEMPORARY = "No usable temporary directory"  # the start of Python's message
 OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # generated names of temporary files
 OF_DEVICE = re.compile(r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(bytes|B|KiB|MiB|GiB|TiB)\b", re.I)
 OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
@@ -124,18 +123,13 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
     `writes`: for the amount of writing, or for places outside the workdir. `memory`: for memory, processes and open
     files. `device`: for the memory of devices; "": the same.
     """
-    before, who = _identity(workdir), f"{stage} cannot go on: " if stage else ""
+    who = f"{stage} cannot go on: " if stage else ""
     try:
         yield
-        if before and _identity(workdir) != before:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(workdir))
     except Exception as error:
         refusal = find_refusal(error)
         if isinstance(error, Stopped) or (refusal and refusal.file in OUTPUTS):  # `startup.run_program` explains those
             raise
-        if before and _identity(workdir) != before:  # this is the cause of any error
-            gone = f"the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)"
-            raise UserError(who + gone) from error
         if refusal is None or isinstance(error, UserError):
             raise
         if refusal.number in (errno.ENOSPC, errno.EDQUOT) and not refusal.file:  # it was about an open file
@@ -147,13 +141,6 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
             raise
         words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
         raise UserError(who + words + (f" ({hint})" if hint else "")) from error
-
-
-def _identity(workdir: Path) -> tuple[int, int] | None:
-    with contextlib.suppress(OSError):
-        status = os.stat(workdir)
-        return status.st_dev, status.st_ino
-    return None
 
 
 def _temporary() -> Path:
@@ -168,9 +155,7 @@ def _is_below(file: str, folder: Path) -> bool:
 def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: str) -> str | None:
     """The flags and limits to change, as text; None if the user cannot help."""
     number, file = refusal.number, refusal.file
-    if refusal.words.startswith(NO_TEMPORARY):
-        return "the variable TMPDIR"
-    place = "--workdir" if not file or _is_below(file, workdir) else ""
+    place = "--workdir" if not file or _is_below(file, workdir) or _is_below(str(workdir), Path(file)) else ""
     if not place and OF_TEMPFILE.search(file) and _is_below(file, _temporary()):
         place = "the variable TMPDIR"
     if number not in REMEDIES and not (file and place):

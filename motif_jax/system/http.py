@@ -18,6 +18,7 @@ import datetime
 import email.utils
 import json
 import random
+import re
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -38,6 +39,7 @@ MAX_REPLY_BYTES = 2**22  # hundreds of times the size of an answer or of a list 
 MAX_RETRY_AFTER_S = 600.0
 BUSY = (408, 409, 425, 429, 503)  # statuses of a busy server
 NO_ACCESS = (401, 403)
+ADDRESS = re.compile(r"(?i:https?)://(\[[^\s/?#@\]]+\]|[^\s/?#@:\[\]]+)(:\d{1,5})?(/[^\s?#]*)?")
 Result = TypeVar("Result")
 
 
@@ -194,10 +196,8 @@ class HttpClient:
             pause_s = retry_after_s(response.headers.get("Retry-After", ""))
             problem = self._line(f"it answers {response.status} {response.reason}: {text}")
             raise Failed(response.status, problem, pause_s)
-        if packed:
-            raise Failed(200, "its reply is compressed, which was not asked for")
-        if len(body) > MAX_REPLY_BYTES:
-            raise Failed(200, f"its reply is longer than {MAX_REPLY_BYTES:,} bytes")
+        if packed or len(body) > MAX_REPLY_BYTES:
+            raise Failed(200, f"its reply is compressed, or longer than {MAX_REPLY_BYTES:,} bytes")
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
@@ -225,18 +225,13 @@ class HttpClient:
 
 
 def check_address(url: str, flag: str, key_flag: str = "") -> None:
-    """Raises UserError if `url` is not an http(s) address, or contains a password; flags as for `HttpClient`."""
-    try:
-        parts = urlsplit(url)
-        host, port = (parts.hostname or "").encode("idna"), parts.port
-    except ValueError:  # an impossible host name or port number
-        parts, host, port = urlsplit(""), b"", None
-    printed = url.isprintable() and " " not in url
-    if not host or b" " in host or port == 0 or parts.scheme not in ("http", "https") or not printed:
-        raise UserError(f"{clean(repr(url), 100)} is not an address such as http://127.0.0.1:8000/v1 ({flag})")
-    if parts.username or parts.password or parts.query or parts.fragment:
-        where = f"; keys come from the environment ({key_flag})" if key_flag else f" ({flag})"
-        raise UserError(f"the address of a server must hold no user name, password or query{where}")
+    """Raises UserError if `url` is not an http(s) address of host, port and path; flags as for `HttpClient`."""
+    if not ADDRESS.fullmatch(url) or not url.isprintable():
+        key = f"; keys come from the environment: {key_flag}" if key_flag else ""
+        raise UserError(  # without the text, which may contain a password
+            "this is not an address such as http://127.0.0.1:8000/v1, without user name, password or query "
+            f"({flag}{key})"
+        )
 
 
 def retry_after_s(header: str) -> float:

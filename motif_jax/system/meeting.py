@@ -57,29 +57,22 @@ def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> M
 
 def meeting_of_tasks(environment: Mapping[str, str]) -> Meeting:
     """Returns the meeting of a SLURM job step: on its first node, at the port that JAX would use."""
-    count = int(environment.get("SLURM_STEP_NUM_TASKS") or of_slurm(environment, "SLURM_NTASKS"))
-    process_id = int(of_slurm(environment, "SLURM_PROCID"))
+    count = int(environment.get("SLURM_STEP_NUM_TASKS") or environment["SLURM_NTASKS"])
+    process_id = int(environment["SLURM_PROCID"])
     device = None  # a node's only task uses all devices
     if environment.get("SLURM_STEP_NUM_NODES") != str(count):
-        device = int(of_slurm(environment, "SLURM_LOCALID"))
+        device = int(environment["SLURM_LOCALID"])
     if address := environment.get("JAX_COORDINATOR_ADDRESS"):
         return Meeting(*split_address(address, "JAX_COORDINATOR_ADDRESS"), count, process_id, device, SLURM_FLAG)
-    nodes = of_slurm(environment, "SLURM_STEP_NODELIST")
+    nodes = environment["SLURM_STEP_NODELIST"]
     first = re.match(r"([^,\[]*)(?:\[([^],-]+)[],-])?", nodes)  # node1,node2 or node[01-04,07],other
     assert first is not None  # it matches everything
     host = f"{first[1]}{first[2] or ''}"
     if named := environment.get("JAX_COORDINATOR_PORT"):
         _, port = split_address(f"{host}:{named}", "JAX_COORDINATOR_PORT")
     else:
-        port = 2**16 - PORTS + int(of_slurm(environment, "SLURM_JOB_ID")) % PORTS
+        port = 2**16 - PORTS + int(environment["SLURM_JOB_ID"]) % PORTS
     return Meeting(host, port, count, process_id, device, SLURM_FLAG)
-
-
-def of_slurm(environment: Mapping[str, str], name: str) -> str:
-    """A variable that SLURM sets for its tasks; raises UserError if it does not exist."""
-    if not environment.get(name):
-        raise UserError(f"SLURM did not start this process: {name} is not set in the environment ({SLURM_FLAG})")
-    return environment[name]
 
 
 def split_address(text: str, name: str) -> tuple[str, int]:

@@ -13,8 +13,8 @@ from typing import Any
 from nethack_texts import NETHACK
 
 from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.client import ChatClient
-from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.contrib.judge import ChatHandler, LoopbackServer, completion, read_question, user_text

@@ -13,8 +13,8 @@ from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation.annotator import Incomplete, Question
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.client import KEY, URL, ChatClient
-from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.contrib.judge import Judge

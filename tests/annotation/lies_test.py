@@ -14,8 +14,8 @@ from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printe
 from nethack_texts import NETHACK
 
 from motif_jax.annotation.annotator import Incomplete, Question
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.client import MAX_SAID
-from motif_jax.annotation.lexicon import Lexicon
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("few_tries")

@@ -6,7 +6,7 @@ import pytest
 from nethack_texts import GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
 from motif_jax.envs.texts import NO_RULES, read_rules, read_texts
 from motif_jax.structs import UserError

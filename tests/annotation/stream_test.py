@@ -11,7 +11,7 @@ from small_dataset import EVENTS
 
 from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import PAUSE, AnswerCache, Asking, AskingCounts, Question
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.stream import Item, Stream
 
 pytestmark = pytest.mark.usefixtures("short_pauses")

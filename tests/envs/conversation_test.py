@@ -82,7 +82,7 @@ def test_invalid_seeds_and_texts_are_refused():
 
 WRONG = {  # the start of the sentence: sections
     "env has no value ": [{"wrld": "wordle"}, {5: 1}, {"babyai": 5}, {"babyai": {"x": 1}}],
-    "world must be text, not ": [{"world": None}],
+    "world must be text of ": [{"world": None}],
     "options must be a JSON object": [{"world": "wordle", "options": text} for text in ("", "[]", "[" * 999)],
     "max_episode_steps must ": [
         {"world": world, "max_episode_steps": value}

@@ -30,7 +30,7 @@ class Trial:
         self.killed: list[Outcome] = []
         self.terminate = stage in ("collect", "annotate", "train_reward")  # others end with 0, and say what they saved
 
-    def kill(self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = 6) -> None:
+    def kill(self, prepare: Callable[[Path], object], check: Callable[[Path], object], count: int = 4) -> None:
         """Kills it so often, and lets it finish in between; `check` first gets the workdir of an undisturbed run.
 
         What is in the workdir after a kill depends on the changes of files before it alone, so each kill is at one of
@@ -170,7 +170,7 @@ def test_train_reward(victims, tmp_path):
         "--config.reward.num_epochs=3", "--config.reward.message=lt_cnn_small",
     )  # fmt: skip
     copy = functools.partial(shutil.copytree, tmp_path / "made", dirs_exist_ok=True)
-    trial.kill(copy, Same(reward), count=4)
+    trial.kill(copy, Same(reward))
 
 
 TRAINING = {
@@ -206,7 +206,7 @@ def trained(workdir: Path) -> None:
 def test_train_policy(victims, tmp_path):
     options = [f"--config.policy.{name}={value}" for name, value in TRAINING.items()]
     trial = Trial(victims, tmp_path, "train_policy", "--config=configs/motif.py:toy", *options)
-    trial.kill(lambda workdir: None, trained, count=4)
+    trial.kill(lambda workdir: None, trained)
 
 
 EVALUATION = (

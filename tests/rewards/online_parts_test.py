@@ -9,7 +9,7 @@ from nethack_texts import NETHACK
 from policy_rewards_test import MESSAGES, make_reward
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.captions import decode, encode
 from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT

@@ -17,7 +17,7 @@ from pool_test import play
 from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.captions import decode
 from motif_jax.networks.reward import MessageClassifier, RewardModel
 from motif_jax.rewards.online.kinds import SEED

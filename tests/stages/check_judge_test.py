@@ -6,8 +6,7 @@ from conftest import get_config, run_stage
 from small_dataset import MANY, random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import QuestionAnswer
-from motif_jax.annotation.backends import CaptionBackend
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import CaptionBackend, Lexicon
 from motif_jax.experiment import defaults
 from motif_jax.stages import find_stage, report
 from motif_jax.structs import UserError

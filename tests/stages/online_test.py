@@ -11,7 +11,7 @@ from train_policy_test import TINY, train
 from motif_jax import experiment
 from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import Question, QuestionAnswer
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.captions import decode, encode
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy

@@ -32,9 +32,7 @@ STAGES = {  # by what is tried: the stage, a config below configs/ with its argu
 }
 ROWS = [
     ("annotate", {"annotate.shard": 3, "annotate.num_shards": 3}, "shard must be between 0 and 2, not 3"),
-    ("annotate", {"annotate.samples": 3, "annotate.backend": "server", "annotate.mode": "score"}, "answers in samples"),
     ("annotate", {"annotate.order": "disagreement", "annotate.num_shards": 2}, "needs all answers in one job"),
-    ("annotate", {"annotate.order": "random", "annotate.backend": "score"}, "asks no questions, so they have no order"),
     ("recording", {"env.world": "nethack"}, "played by writing or that have prompts"),
     ("recording", {"env.world": "babyai", "collect.branch_player": "random"}, "can branch"),
     ("recording", {"collect.dataset": "/elsewhere"}, "not taken from a dataset"),

@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 from conftest import ROOT, get_config
 from small_dataset import random_pairs, write_dataset
-from talks import random_store
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.experiment import flatten
@@ -41,8 +40,6 @@ def run(stage, workdir, *arguments):
 def prepare(stage, workdir):
     if stage == "annotate":
         write_dataset(workdir / "dataset", random_pairs(40))
-    if stage == "train_language":
-        random_store(workdir / "transcripts")
 
 
 def said(done):
@@ -85,7 +82,6 @@ def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
 @pytest.mark.quick
 @pytest.mark.parametrize(("error", "hint"), [
     (OSError(errno.ENOSPC, "full"), "full for "),
-    (FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']"), "(the variable TMPDIR)"),
     (PermissionError(errno.EACCES, "no", "/elsewhere/film.gif"), "no for '/elsewhere/film.gif' (--config.x.writes)"),
     (MemoryError("Unable to allocate 8 GiB\nfor"), "not enough memory: Unable to allocate 8 GiB (--config.x.memory)"),
     (RuntimeError("can't start new thread"), "can't start new thread (--config.x.memory"),
@@ -170,7 +166,7 @@ def disk(tmp_path):
     subprocess.run(["umount", "--lazy", path], check=True)
 
 
-@pytest.mark.parametrize("stage", ["collect", "annotate", "train_language", "train_policy", "visualize"])
+@pytest.mark.parametrize("stage", ["collect", "annotate", "train_policy", "visualize"])
 def test_a_full_disk(disk, stage):
     workdir = disk / "run"
     workdir.mkdir()

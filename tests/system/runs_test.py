@@ -20,9 +20,11 @@ def test_seeds_are_a_number_of_them_or_a_list():
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("text", ["3,3", "-1", "0", "2000", "1,,2", "x"])
+@pytest.mark.parametrize("text", ["-1", "0", "2000", "1,,2", "x"])
 def test_other_seeds_are_refused(text):
-    with pytest.raises(UserError, match=rf"from 1 to 1,000, or different seeds, .* not '{text}' \(--config.seeds\)"):
+    with pytest.raises(
+        UserError, match=rf"give a number of seeds from 1 to 1,000, or .* not '{text}' \(--config.seeds\)"
+    ):
         parse_seeds(text)
 
 
@@ -40,9 +42,8 @@ def test_a_sweep_has_a_run_for_each_combination_and_seed():
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("sweeps", "message"), [
-    (["policy.discount"], "write NAME=VALUE"), (["a=1,1"], "a value twice"), (["a=1,,2"], "write NAME=VALUE"),
-    (["a=1", "a=2"], "a is swept twice"), (["seed=1,2"], "--config.seeds=5"), (["a=x/y"], "cannot be named"),
-    (["a=" + ",".join(map(str, range(600)))], "1,200 runs are more"),
+    (["policy.discount"], "write NAME=VALUE"), (["a=1,,2"], "write NAME=VALUE"), (["a=x/y"], "without a slash"),
+    (["a=1", "a=2"], "a is swept twice"), (["seed=1,2"], "--config.seeds=5"),
 ])  # fmt: skip
 def test_other_sweeps_are_refused(sweeps, message):
     with pytest.raises(UserError, match=message):
@@ -54,11 +55,11 @@ TOY = ("--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "
 
 
 def test_each_seed_has_a_workdir_and_the_same_command_skips_what_is_done(launch, tmp_path):
-    command = (*TOY, f"--workdir={tmp_path}", "--sweep=collect.segment_length=1,2")
+    command = (*TOY, f"--workdir={tmp_path}", "--sweep=collect.segment_length=2")
     launch(*command, status=0)
-    folders = [tmp_path / f"collect.segment_length={length}" / f"seed-{seed}" for length in (1, 2) for seed in (0, 1)]
+    folders = [tmp_path / f"collect.segment_length=2/seed-{seed}" for seed in (0, 1)]
     found = [json.loads((folder / "config.json").read_text()) for folder in folders]
-    assert [(one["seed"], one["collect"]["segment_length"]) for one in found] == [(0, 1), (1, 1), (0, 2), (1, 2)]
+    assert [(one["seed"], one["collect"]["segment_length"]) for one in found] == [(0, 2), (1, 2)]
     assert all((folder / "dataset" / "dataset.json").is_file() for folder in folders)
     launch(*command, "--config.seeds_at_once=2", status=0)
     assert all("skipped" in (folder / "log.txt").read_text() for folder in folders)

@@ -17,10 +17,10 @@ from motif_jax.config.table import Flag, Number
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
+from motif_jax.files import SharedLines, read_shared, slug
 from motif_jax.structs import EndStatus, Turn, UserError, legible
 from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
-from motif_jax.system.shared_lines import SharedLines, read_shared, slug
 
 FOLDER = Path(__file__).parent / "words"
 MOST_BYTES = 2**28  # of a table

@@ -23,7 +23,7 @@ from motif_jax.annotation.annotator import Answered, AskingCounts, Incomplete, Q
 from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, open_judge, opened
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, describe
-from motif_jax.config.table import PATH, Text, Whole, flatten, shown, value
+from motif_jax.config.table import PATH, Whole, flatten, shown, value
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
@@ -147,7 +147,7 @@ class AuditSection:
     )
     second_judge: str = value(
         "",
-        Text(longest=4000, piece=255, between="/"),
+        PATH,
         "a second opinion on captions: rules, or model:NAME, a model in this process that rates",
     )
     trajectories: str = value(

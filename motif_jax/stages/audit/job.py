@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, opened
-from motif_jax.annotation.lexicon import Lexicon
+from motif_jax.annotation.backends import CaptionBackend, Lexicon, OpenBackend, find_backend, opened
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit import findings
 from motif_jax.audit.findings import SECOND, Captions, Figures, Steps, group_captions, mean_by

@@ -164,11 +164,13 @@ def check_parts(section: Policy, world: str, options: bool) -> None:
         f"the algorithm {section.algorithm!r}": find_algorithm(section.algorithm).in_groups,
         f"the network {section.network!r}": section.network in PROMPT_NETWORKS,
     }
-    refuse({
-        f"{what} chooses one action by its number, but actions of the world {world!r} are several choices or numbers: "
-        "use the network general, film or your own, without options, and appo, impala or ppo "
-        "(--config.policy.network, .options, .algorithm)": is_used for what, is_used in unable.items()
-    })  # fmt: skip
+    for what, is_used in unable.items():
+        if is_used:
+            raise UserError(
+                f"{what} chooses one action by its number, but actions of the world {world!r} are several choices or "
+                "numbers: use the network general, film or your own, without options, and appo, impala or ppo "
+                "(--config.policy.network, .options, .algorithm)"
+            )
 
 
 MOST_UPDATES = 2**31 - 1  # the count is an int32
@@ -270,18 +272,32 @@ def check_updates(section: Policy, hosts: int) -> None:
     size, steps = section.batch_size, section.train_for_env_steps
     epochs, minibatches = section.num_epochs, section.num_minibatches
     needed, available = size // hosts * STEP_BYTES >> 20, available_mib()
-    refuse({
-        f"the {size} steps of a batch cannot be cut into {minibatches} minibatches (--config.policy.batch_size, "
-        ".num_minibatches)": not find_algorithm(section.algorithm).from_replay and size % minibatches,
-        f"a batch of {size:,} steps needs more than {needed:,} MiB, but {available:,} MiB are available "
-        "(--config.policy.batch_size)": needed > available,
-        f"{steps:,} steps in batches of {size:,} are more than {MOST_UPDATES:,} updates "
-        "(--config.policy.train_for_env_steps, .batch_size)": steps // size > MOST_UPDATES,
-        f"{epochs:,} epochs of {minibatches:,} minibatches are more than {MOST_STEPS:,} steps of the optimizer per "
-        "update (--config.policy.num_epochs, .num_minibatches)": epochs * minibatches > MOST_STEPS,
-        "an inferred bootstrap divides by the discount, which is 0 (--config.policy.discount)":
+    refuse(
+        (
+            not find_algorithm(section.algorithm).from_replay and size % minibatches,
+            f"the {size} steps of a batch cannot be cut into {minibatches} minibatches (--config.policy.batch_size, "
+            ".num_minibatches)",
+        ),
+        (
+            needed > available,
+            f"a batch of {size:,} steps needs more than {needed:,} MiB, but {available:,} MiB are available "
+            "(--config.policy.batch_size)",
+        ),
+        (
+            steps // size > MOST_UPDATES,
+            f"{steps:,} steps in batches of {size:,} are more than {MOST_UPDATES:,} updates "
+            "(--config.policy.train_for_env_steps, .batch_size)",
+        ),
+        (
+            epochs * minibatches > MOST_STEPS,
+            f"{epochs:,} epochs of {minibatches:,} minibatches are more than {MOST_STEPS:,} steps of the optimizer per "
+            "update (--config.policy.num_epochs, .num_minibatches)",
+        ),
+        (
             section.bootstrap == "inferred" and not section.discount,
-    })  # fmt: skip
+            "an inferred bootstrap divides by the discount, which is 0 (--config.policy.discount)",
+        ),
+    )
 
 
 STAGE = Stage(

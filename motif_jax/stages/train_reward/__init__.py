@@ -31,7 +31,7 @@ class TrainReward:
 
     annotators: str = value(
         "",
-        Text(longest=4000, piece=200, between=",:"),
+        Text(longest=4000),
         "annotations to learn from: name, or name:0.7,other:0.3; empty: that of the stage annotate",
         decides=True,
     )

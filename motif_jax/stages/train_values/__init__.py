@@ -93,13 +93,18 @@ def check(config: ValuesConfig) -> None:
     if recipe.plays:
         check_groups(config)
     new, name = section.start == "new", repr(section.recipe)
-    refuse({
-        f"start 'new' needs a recipe that learns the policy, such as ilql+joint, and no directory of a "
-        f"policy ({flag}.start, .recipe, .policy)": new and (section.policy or not recipe.learns_policy),
-        f"low-rank additions learn values that begin as a given policy, and not {name} with start {section.start!r}: "
-        f"choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)":
+    refuse(
+        (
+            new and (section.policy or not recipe.learns_policy),
+            "start 'new' needs a recipe that learns the policy, such as ilql+joint, and no directory of a policy "
+            f"({flag}.start, .recipe, .policy)",
+        ),
+        (
             config.language.lora_rank and (recipe.learns_policy or section.start != "policy"),
-    })  # fmt: skip
+            f"low-rank additions learn values that begin as a given policy, and not {name} with start "
+            f"{section.start!r}: choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)",
+        ),
+    )
     model = f"{flag}.policy" if section.policy else "--config.language.model"
     check_template(config.language, config.transcripts.template, model, section.policy, writes=True)
     if section.games:
@@ -115,16 +120,20 @@ def check_groups(config: ValuesConfig) -> None:
     """Raises UserError for values with which the policy cannot play in groups."""
     section, decoding, flag = config.train_values, config.decoding, "--config.train_values"
     size, games = section.group_size, section.batch_size
-    problems = {
-        f"{games} games cannot be cut into groups of {size} ({flag}.batch_size, .group_size)": games % size,
-        f"it chooses its checkpoint by the return of games: give their number ({flag}.games)": not section.games,
-        f"it plays on one host ({flag}.recipe)": find_meeting(config.distributed),
-        "it learns from all tokens: top_k must be 0, and top_p 1 (--config.decoding.top_k, .top_p)":
+    cannot = f"the recipe {section.recipe!r} cannot learn"
+    refuse(
+        (games % size, f"{cannot}: {games} games cannot be cut into groups of {size} ({flag}.batch_size, .group_size)"),
+        (not section.games, f"{cannot}: it chooses its checkpoint by the return of games ({flag}.games)"),
+        (find_meeting(config.distributed), f"{cannot}: it plays on one host ({flag}.recipe)"),
+        (
             decoding.top_k or decoding.top_p != 1,
-        "at temperature 0 all games of a group would be the same (--config.decoding.temperature)":
+            f"{cannot}: it learns from all tokens: top_k must be 0, and top_p 1 (--config.decoding.top_k, .top_p)",
+        ),
+        (
             not decoding.temperature,
-    }  # fmt: skip
-    refuse({f"the recipe {section.recipe!r} cannot learn: {problem}": exists for problem, exists in problems.items()})
+            f"{cannot}: at temperature 0 all games of a group would be the same (--config.decoding.temperature)",
+        ),
+    )
 
 
 def check_texts_fit(config: ValuesConfig) -> None:
