@@ -68,8 +68,6 @@ def _choice(text: str, share: float, flag: str) -> PlayerChoice:
     path, at, which = text.rpartition("@")
     if not at or "/" in which:  # names of directories may contain an @
         path, which = text, LAST
-    if not path:
-        raise UserError(f"a policy is named by its path, but {text!r} has no path ({flag})")
     if which not in (LAST, ALL) and not which.isdecimal():
         raise UserError(f"unknown checkpoint {which!r} of {path!r} ({flag}): choose last, all or a number")
     return PlayerChoice(path, which, share)

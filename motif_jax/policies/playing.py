@@ -87,8 +87,6 @@ class Policy:
         `games`: the number of games played at once; observations and answers are arrays of this length. None: one game,
         with single observations and answers.
         """
-        if games is not None and games < 1:
-            raise TypeError(f"games must be at least 1, not {games}; None is for one game with single answers")
         self._games, count = games, 1 if games is None else games
         self._core, self._first = np.zeros((count, self._core_size), np.float32), np.ones(count, bool)
         self._charge, self._left = np.zeros((2, count), np.int32)
@@ -108,8 +106,6 @@ class Policy:
         return them, or a list with one entry per game. Names beyond `reads` are ignored. `greedy`: take the most
         probable action instead of sampling one.
         """
-        if missing := [name for name in self.reads if name not in observation]:
-            raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is missing")
         seen = {name: self._read(name, observation[name]) for name in self.reads}
         if self._heads:
             self._decide(seen, greedy)
@@ -156,8 +152,6 @@ class Policy:
     def _read(self, name: str, given: Any) -> np.ndarray:
         """One observation of all games, in the shape for the network. [B, ...]"""
         single, count = self._games is None, len(self._first)
-        if not single and len(given) != count:
-            raise TypeError(f"{name!r} must have {count} games, not {len(given)}: policy.begin(games) sets the number")
         if name not in self._specs:
             prompts = [given] if single else given
             return padded([prompt if isinstance(prompt, str) else checked(name, prompt, BYTES) for prompt in prompts])
