@@ -40,7 +40,7 @@ class OffPolicy(ClippedSurrogate):
         return type(self).targets is OffPolicy.targets
 
     def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
-        from motif_jax.learner.samples import vtrace_targets
+        from motif_jax.learner.losses import vtrace_targets
 
         if control:
             return control.targets(values, data.reward, ratio, data.valid, data.rollouts, settings)
@@ -89,7 +89,7 @@ class Ppo(OnPolicy):
     cuts_steps = True
 
     def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
-        from motif_jax.learner.samples import with_targets
+        from motif_jax.learner.losses import with_targets
 
         return with_targets(data, state.params, frozen, unroll, settings)
 
@@ -120,7 +120,7 @@ class Grpo(OnPolicy):
         return not memory and section.grpo.ratio == "step"
 
     def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
-        from motif_jax.learner.samples import with_group_targets
+        from motif_jax.learner.losses import with_group_targets
 
         return with_group_targets(data, frozen, state.reference, unroll, settings, group)
 

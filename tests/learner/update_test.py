@@ -10,7 +10,7 @@ import pytest
 from conftest import on_devices
 from linear_policy import BASE, VERSION, A, B, assert_same, initial, make_params, make_rollouts, train, unroll
 
-from motif_jax.learner.samples import next_values, vtrace
+from motif_jax.learner.losses import next_values, vtrace
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts
 

@@ -12,7 +12,7 @@ from motif_jax.devices.mesh import make_mesh, map_update, place
 from motif_jax.language.config import from_record, make_config, to_record
 from motif_jax.language.model import make_language_model
 from motif_jax.language.scoring import Scores, make_tree, score
-from motif_jax.learner.samples import calls_of
+from motif_jax.learner.losses import calls_of
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits, encode_names, prompt_encoder

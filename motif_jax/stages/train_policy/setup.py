@@ -27,8 +27,8 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.envs.world import SeedStream, World, space_of, waited
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import to_plain
+from motif_jax.learner.losses import calls_of
 from motif_jax.learner.options import Control
-from motif_jax.learner.samples import calls_of
 from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_algorithm
 from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
 from motif_jax.networks.actions import CHOICES
@@ -105,7 +105,7 @@ def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
     return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
 
 
-# ---- groups of episodes that began alike, for grpo and gigpo (learner/samples.py)
+# ---- groups of episodes that began alike, for grpo and gigpo (learner/losses.py)
 
 
 class Grouped(NamedTuple):
