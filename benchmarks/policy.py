@@ -26,7 +26,7 @@ from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.mesh import describe_memory, local_copy, needed_bytes, place
-from motif_jax.policies.player import padded_size
+from motif_jax.policies.model import padded_size
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy import Profile, takes_turns

@@ -15,8 +15,7 @@ import motif_jax.envs
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.gym_game import GymGame
 from motif_jax.envs.nethack.observations import observation_specs
-from motif_jax.policies.model import read_policy
-from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.model import PolicyPlayer, read_policy
 
 
 @pytest.mark.journey

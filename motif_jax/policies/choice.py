@@ -22,8 +22,7 @@ from motif_jax.rewards.registry import to_number
 from motif_jax.structs import ArraySpec, UserError, naming
 
 if TYPE_CHECKING:
-    from motif_jax.policies.model import Model
-    from motif_jax.policies.player import Acted, PlayerParameters, PolicyPlayer
+    from motif_jax.policies.model import Acted, Model, PlayerParameters, PolicyPlayer
     from motif_jax.rewards.sources import RewardSources
 
 LAST, ALL = "last", "all"
@@ -144,7 +143,7 @@ class Mixture:
 
         `begun`: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
         """
-        from motif_jax.policies.player import PolicyPlayer
+        from motif_jax.policies.model import PolicyPlayer
 
         progress: dict[str, Any] = {"policies": [], "next_episode": 0}
         if begun and (begun / "progress.json").exists():

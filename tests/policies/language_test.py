@@ -16,8 +16,7 @@ from motif_jax.learner.losses import calls_of
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits, encode_names, prompt_encoder
-from motif_jax.policies.model import make_policy_model, with_actions
-from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.model import PolicyPlayer, make_policy_model, with_actions
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 

@@ -33,8 +33,7 @@ from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_
 from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
 from motif_jax.networks.actions import CHOICES
 from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
-from motif_jax.policies.model import Model, make_policy_model, read_policy
-from motif_jax.policies.player import EpisodePlayer, PolicyPlayer
+from motif_jax.policies.model import EpisodePlayer, Model, PolicyPlayer, make_policy_model, read_policy
 from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.options import GAME, OptionPlan, behaviours_of, find_plan
