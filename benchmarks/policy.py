@@ -30,8 +30,8 @@ from motif_jax.policies.model import padded_size
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy import Profile, takes_turns
-from motif_jax.stages.train_policy.record import Trace
-from motif_jax.stages.train_policy.setup import (
+from motif_jax.stages.train_policy.loop import (
+    Trace,
     assemble,
     make_player,
     make_rollout_loop,
