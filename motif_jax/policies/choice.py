@@ -199,7 +199,5 @@ def groups_per_worker(policies: int, workers: int, games: int) -> int:
     for groups in range(min(GROUPS, games), games + 1):
         if games % groups == 0 and workers * groups >= policies:
             return groups
-    raise UserError(
-        f"{policies} policies need a group of games each, but {workers} workers with {games} games each have at most "
-        f"{workers * games} groups ({FLAG}, --config.collect.num_workers, .games_per_worker)"
-    )
+    what = f"{policies} policies need a group of games each, of at most {workers * games}"
+    raise UserError(f"{what} ({FLAG}, --config.collect.num_workers, .games_per_worker)")

@@ -9,7 +9,6 @@ from typing import Any
 
 from motif_jax.config import table
 from motif_jax.config.table import LARGEST, PATH, Flag, Number, Text, Use, Whole, deciding, value
-from motif_jax.language.config import check_model
 from motif_jax.offline.recipes import Recipe
 from motif_jax.rewards.registry import to_number
 from motif_jax.structs import UserError, refuse
@@ -93,7 +92,9 @@ def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
     kinds = [kind.strip() for kind in section["kinds"].split(",")]
     for kind in kinds:
         Text(KINDS).check("kind", f"{FLAG}.kinds", kind)
-    betas = [_beta(text) for text in section["betas"].split(",")]
+    betas = [to_number(text) for text in section["betas"].split(",")]
+    if not all(0 <= beta < math.inf for beta in betas):  # a negative one would prefer worse texts
+        raise UserError(f"each beta must be a number such as 4, not {table.shown(section['betas'])} ({FLAG}.betas)")
     shared = {name: section[name] for name in SHARED}
     return list(dict.fromkeys(Decoding(kind, beta, **shared) for kind in kinds for beta in betas))
 
@@ -102,13 +103,6 @@ def decoding_in_training(recipe: Recipe, section: DecodingSection, beta: float) 
     """The decoding of games during training: by the recipe's values if it has any, with this beta."""
     shared = {name: getattr(section, name) for name in SHARED}
     return Decoding("rerank" if recipe.reranks else "sample", beta if recipe.shifts else 0.0, **shared)
-
-
-def _beta(text: str) -> float:
-    beta = to_number(text)
-    if not 0 <= beta < math.inf:  # a negative one would prefer worse texts
-        raise UserError(f"each beta must be a number such as 4, not {table.shown(text)} ({FLAG}.betas)")
-    return beta
 
 
 def check_decoding(recipe: Recipe, decodings: list[Decoding]) -> None:
@@ -154,9 +148,3 @@ class LanguageSection:
     max_tokens: int = deciding(512, Whole(1, 2**20), "maximum tokens of a prompt; a longer one is an error")
     chunk: int = value(0, Whole(0), "prompts per pass of the learner, to save memory; 0: all")
     remat: bool = value(False, Flag(), "recompute hidden states for gradients: less memory, more time")
-
-
-def check_language(section: LanguageSection) -> None:
-    """Raises UserError for invalid values of `config.policy.language`; of files it only checks the existence."""
-    if section.model != TRAINED:
-        check_model(section.model, section.width, section.heads, LANGUAGE_FLAG)

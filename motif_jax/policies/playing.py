@@ -50,7 +50,6 @@ class Policy:
     def __init__(
         self, model: Any, metadata: Mapping[str, Any], reward: Reward | None, seed: int = 0, option: str | None = None
     ):
-        """Called by `load_policy`, with the content of a checkpoint."""
         self.metadata, self.reward = dict(metadata), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
         spec, self._encode = metadata["model"], model.encode
