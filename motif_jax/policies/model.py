@@ -20,9 +20,7 @@ from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release, usable
-from motif_jax.envs.own_code import owner
 from motif_jax.envs.world import WAIT, ActionSpace, space_from
-from motif_jax.envs.worlds import make_world
 from motif_jax.networks.actions import CHOICES, OptionHeads, draw
 from motif_jax.networks.kinds import BEHAVIOUR, find_prompt_network, from_record, is_own
 from motif_jax.networks.policy import PolicyNetwork
@@ -134,8 +132,8 @@ def read_policy(
                 f"the policy in {str(path)!r} has the network {name!r}, which is imported only if you name it "
                 f"(--config.policy.network={name}; load_policy(..., trusted=[{name!r}]))"
             )
-        if is_release(directory) and "reads" in spec:
-            spec = {**spec, "reads": reads_in_order(spec, metadata["config"]["env"], directory)}
+        if is_release(directory) and "reads" in spec:  # its JSON is sorted; the network joins features in this order
+            spec = {**spec, "reads": {name: spec["reads"][name] for name in spec["order"]}}
         network = find_prompt_network(name)
         if actions and network and network.scores_names(spec):  # they can be renamed
             spec = with_actions(spec, actions)
@@ -146,19 +144,6 @@ def read_policy(
         arrays = {name: array for name, array in saved.get("sources", {}).items() if name in built_in}
         check_parameters({"sources": arrays}, directory)  # arrays of users' sources may have any value
         return model._replace(params=params, frozen=frozen), metadata, sources_from(metadata, saved, trusted)
-
-
-def reads_in_order(spec: Mapping[str, Any], env: Mapping[str, Any], directory: Path) -> dict[str, Any]:
-    """A release's observations in the order in which the network joins their features; its JSON is sorted."""
-    reads, order = spec["reads"], spec.get("order", ())
-    if not order and owner(env) is None:  # older releases do not name it
-        order = make_world(env).reads
-    if sorted(order) != sorted(reads):
-        raise UserError(
-            f"the release in {str(directory)!r} does not tell the order of its policy's observations: export it again "
-            "(--stage=export)"
-        )
-    return {name: reads[name] for name in order}
 
 
 def with_actions(spec: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

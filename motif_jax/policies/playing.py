@@ -151,6 +151,8 @@ class Policy:
     def _read(self, name: str, given: Any) -> np.ndarray:
         """One observation of all games, in the shape for the network. [B, ...]"""
         single, count = self._games is None, len(self._first)
+        if not single and len(given) != count:  # such as one text instead of a list
+            raise TypeError(f"{name!r} must have {count} games, not {len(given)}: policy.begin(games) sets the number")
         if name not in self._specs:
             prompts = [given] if single else given
             return padded([prompt if isinstance(prompt, str) else checked(name, prompt, BYTES) for prompt in prompts])
@@ -170,14 +172,12 @@ def checked(name: str, given: Any, spec: ArraySpec) -> np.ndarray:
     """An observation in the type of its spec; raises TypeError for numbers that the spec does not allow."""
     array, dtype = np.asarray(given), np.dtype(spec.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        converted = array.astype(dtype) if array.dtype.kind in "biuf" else None
-    if converted is None or not (np.isfinite(converted).all() if dtype.kind == "f" else (converted == array).all()):
-        wanted = f"finite numbers of the type {dtype}" if dtype.kind == "f" else f"numbers of the type {dtype}"
-    elif spec.categories and not ((converted >= 0) & (converted < spec.categories)).all():
-        wanted = f"numbers from 0 to {spec.categories - 1}"
-    else:
-        return converted
-    raise TypeError(f"{name!r} must have {wanted}, not {shown(given)}")
+        converted: Any = array.astype(dtype) if array.dtype.kind in "biuf" else None
+    fits = converted is not None and (np.isfinite(converted) if dtype.kind == "f" else converted == array).all()
+    if not fits or (spec.categories and not ((converted >= 0) & (converted < spec.categories)).all()):
+        limit = f" from 0 to {spec.categories - 1}" if spec.categories else ""
+        raise TypeError(f"{name!r} must have finite numbers of the type {dtype}{limit}, not {shown(given)}")
+    return converted
 
 
 def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:
