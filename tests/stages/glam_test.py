@@ -218,13 +218,6 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
     assert is_complete(collect, config, tmp_path)
 
 
-def test_a_prompt_that_is_too_long_leaves_no_result(tmp_path):
-    config = config_of(max_tokens=20)
-    with pytest.raises(UserError, match=r"a prompt has .* tokens, but at most 20 .* \(--config.policy.*max_tokens"):
-        run_stage(train_policy, config, tmp_path)
-    assert not train_policy.artefacts(tmp_path)
-
-
 @pytest.mark.slow
 def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_path):
     config = config_of(model=str(directory), lora_rank=2, max_tokens=248)

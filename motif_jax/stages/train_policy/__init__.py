@@ -21,7 +21,7 @@ from motif_jax.networks.kinds import BY_SPECS, FIXED, check_reads, find_prompt_n
 from motif_jax.policies.decoding import LanguageSection
 from motif_jax.rewards.options import OPTIONS_FLAG, OptionPlan, chosen, find_plan
 from motif_jax.rewards.section import ANCHORED, RewardsSection
-from motif_jax.stages import Stage, check_cluster, later, lock_of_hosts, with_result
+from motif_jax.stages import SUMMARY, Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
@@ -153,24 +153,14 @@ def check_batch(section: Policy, num_devices: int, hosts: int) -> int:
     return size // (length * hosts * games)
 
 
-def artefacts(workdir: Path) -> list[Path]:
-    """The directory of the policy."""
-    return with_result(workdir / "policy", "summary.json")
-
-
 def is_complete(config: TrainConfig, workdir: Path) -> bool:
     """Whether training has reached the config's limit and its checkpoint exists."""
-    file = workdir / "policy" / "summary.json"
+    file = workdir / "policy" / SUMMARY
     if not file.exists():
         return False
     done = read_json(file)
     saved = (workdir / "policy" / "checkpoints" / str(done["checkpoint"])).is_dir()
     return saved and finished(config.policy, done["env_steps"], done["seconds"])
-
-
-def unused(config: TrainConfig) -> list[str]:
-    """The values that another kind of online reward uses, which may change within a workdir."""
-    return [] if ANCHORED.when(vars(config.policy.online)) else ["policy.online.anchor"]
 
 
 def check(config: TrainConfig) -> None:
@@ -246,13 +236,13 @@ STAGE = Stage(
     config=TrainConfig,
     sections=("policy", "profile"),
     identity=("", "env", "policy"),
-    unused=unused,
+    unused=lambda config: [] if ANCHORED.when(vars(config.policy.online)) else ["policy.online.anchor"],
     check=check,
     is_complete=is_complete,
     run=later("motif_jax.stages.train_policy.loop:train"),
     writes="--config.policy.keep_checkpoints, .milestone_every_steps",
     memory="--config.policy.num_workers, .games_per_worker, .batch_size, .network",
     device_memory=DEVICE_MEMORY,
-    artefacts=artefacts,
+    artefacts=lambda workdir: with_result(workdir / "policy", SUMMARY),
     lock=lock_of_hosts,
 )
