@@ -10,11 +10,13 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
 from motif_jax.devices import mesh
+from motif_jax.devices.hosts import Hosts
+from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.files import checkpoint_steps, read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import annotate, train_policy, train_reward
-from motif_jax.stages.train_policy.loop import assemble, make_player, open_pool
+from motif_jax.stages.train_policy.loop import assemble, make_player, open_pool, start_or_resume
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -123,12 +125,17 @@ def test_a_longer_run_resumes_where_the_shorter_one_ended(whole, tmp_path):
 
 
 def test_training_begins_with_the_parameters_of_another_run(whole, tmp_path):
-    run(tmp_path, init_from=str(whole), train_for_env_steps=64, learning_rate=1e-30)
-    other, begun = arrays(whole)[1], arrays(tmp_path)[1]
-    assert_same_bits(other["params"], begun["params"])
-    assert int(begun["version"]) == 1
+    def begin(**values):
+        config = viewed(settings(init_from=str(whole), **values))
+        parts = assemble(config, tmp_path, lambda setting: RewardSources(), 1)
+        with Hosts() as hosts:
+            return start_or_resume(config, None, parts, tmp_path, hosts)
+
+    state, _, done = begin()
+    assert_same_bits(leaves_by_path(arrays(whole)[1]["params"]), leaves_by_path(state.params))
+    assert int(state.version) == done.updates == 0
     with pytest.raises(UserError, match=r"is of another architecture: .* \(--config.policy.init_from\)"):
-        run(tmp_path / "reference", init_from=str(whole), network="reference")
+        begin(network="reference")
 
 
 def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):

@@ -69,17 +69,8 @@ from motif_jax.rewards.registry import LEARNT, ONLINE, return_name
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, make_sources, trusted_classes
 from motif_jax.run import Metrics, Run, StageRun
-from motif_jax.stages import make_pool, workers_of
-from motif_jax.stages.train_policy import (
-    DEVICE_MEMORY,
-    Policy,
-    Profile,
-    TrainConfig,
-    check_batch,
-    finished,
-    splits_steps,
-    takes_turns,
-)
+from motif_jax.stages import make_pool, train_policy, workers_of
+from motif_jax.stages.train_policy import Policy, Profile, TrainConfig, check_batch, finished, splits_steps, takes_turns
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import EndStatus, EpisodeInfo, Stopped, UserError, naming
 from motif_jax.system.machine import describe
@@ -236,7 +227,7 @@ def check_update(
     if jax.process_index() == 0:
         print_line("train_policy: compiling the first update")
     what = f"train_policy cannot go on: an update of {section.batch_size:,} steps"
-    check_fits(parts.update, arguments, jax.local_devices()[0], what, DEVICE_MEMORY)
+    check_fits(parts.update, arguments, jax.local_devices()[0], what, train_policy.DEVICE_MEMORY)
     network = find_prompt_network(section.network)
     if checkpoints and network and network.keeps_untrained and not done.env_steps:
         checkpoints.save_policy(arguments[0], done)
