@@ -27,8 +27,6 @@ from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.meeting import find_meeting
 
-DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide how much an update uses
-
 
 @dataclass(frozen=True)
 class Network:
@@ -242,7 +240,7 @@ STAGE = Stage(
     run=later("motif_jax.stages.train_policy.loop:train"),
     writes="--config.policy.keep_checkpoints, .milestone_every_steps",
     memory="--config.policy.num_workers, .games_per_worker, .batch_size, .network",
-    device_memory=DEVICE_MEMORY,
+    device_memory="--config.policy.batch_size, .num_minibatches, .network",
     artefacts=lambda workdir: with_result(workdir / "policy", SUMMARY),
     lock=lock_of_hosts,
 )

@@ -227,7 +227,7 @@ def check_update(
     if jax.process_index() == 0:
         print_line("train_policy: compiling the first update")
     what = f"train_policy cannot go on: an update of {section.batch_size:,} steps"
-    check_fits(parts.update, arguments, jax.local_devices()[0], what, train_policy.DEVICE_MEMORY)
+    check_fits(parts.update, arguments, jax.local_devices()[0], what, train_policy.STAGE.device_memory)
     network = find_prompt_network(section.network)
     if checkpoints and network and network.keeps_untrained and not done.env_steps:
         checkpoints.save_policy(arguments[0], done)
