@@ -26,12 +26,12 @@ from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.mesh import describe_memory, local_copy, place
-from motif_jax.policies.player import padded_size
+from motif_jax.policies.model import padded_size
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy import Profile, takes_turns
-from motif_jax.stages.train_policy.record import Trace
-from motif_jax.stages.train_policy.setup import (
+from motif_jax.stages.train_policy.loop import (
+    Trace,
     assemble,
     make_player,
     make_rollout_loop,

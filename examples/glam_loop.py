@@ -34,8 +34,7 @@ from motif_jax.language.config import make_config, to_record
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.language_policy import PADDING
-from motif_jax.policies.model import Model, make_policy_model
-from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model
 from motif_jax.tokens import WordTokeniser
 
 # A room of three by three cells with two things; the prompt shows one observation.

@@ -43,8 +43,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.networks.reward import MessageClassifier
-from motif_jax.policies.model import Model, make_policy_model
-from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model
 
 ENV = {"world": "nethack", "task": "score", "max_episode_steps": 500}
 WORLD, GOAL = make_world(ENV), "defaultgoal"

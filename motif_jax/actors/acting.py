@@ -139,7 +139,7 @@ class AsyncLoop:
         If the pool has no slot to spare for each group, games are to wait for a slower learner: then a batch keeps its
         slots until the learner has taken the one before it.
         """
-        self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
+        self.pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
         layout = pool.layout
         self._hold = layout.num_slots < rollouts + layout.num_workers * layout.groups
         self.timers = Timers()
@@ -182,8 +182,8 @@ class AsyncLoop:
             self._error = error
 
     def _act(self) -> None:
-        requests, fulls = self._pool.poll(TICK_S)
-        answer(self._pool, requests, self._policy)
+        requests, fulls = self.pool.poll(TICK_S)
+        answer(self.pool, requests, self._policy)
         for full in fulls:
             self._fulls.put(full)
 
@@ -195,14 +195,14 @@ class AsyncLoop:
                 if full is None:
                     return
                 fulls.append(full)
-        batch = make_batch(self._pool, fulls, self._place, self.timers, hold=self._hold)
+        batch = make_batch(self.pool, fulls, self._place, self.timers, hold=self._hold)
         with self.timers("wait_for_learner"):
             while not self._stop.is_set():
                 with contextlib.suppress(queue.Full):
                     self._batches.put(batch, timeout=TICK_S)
                     break
         for full in fulls if self._hold else ():
-            self._pool.release(full)
+            self.pool.release(full)
 
 
 class SyncLoop:
@@ -216,7 +216,7 @@ class SyncLoop:
         begin: Callable[[np.ndarray], None] = lambda games: None,
     ):  # fmt: skip
         """See `AsyncLoop`; `begin` receives the indices of games whose rollouts begin. [B]"""
-        self._pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
+        self.pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
         self._begin, self.timers = begin, Timers()
         # By worker and group; a restarted worker's replaces the old one.
         self._requests: dict[tuple[int, int], Request] = {}
@@ -237,11 +237,11 @@ class SyncLoop:
                 requests = [self._requests[group] for group in sorted(self._requests)]
                 for request in requests:
                     if not request.step:
-                        self._begin(games_of(self._pool, request))
-                answer(self._pool, requests, self._policy)
+                        self._begin(games_of(self.pool, request))
+                answer(self.pool, requests, self._policy)
                 self._requests = {}
         taken, self._fulls = self._fulls[: self._rollouts], self._fulls[self._rollouts :]
-        return make_batch(self._pool, taken, self._place, self.timers)
+        return make_batch(self.pool, taken, self._place, self.timers)
 
     def __iter__(self) -> Iterator[RolloutBatch]:
         while True:
@@ -253,14 +253,14 @@ class SyncLoop:
         while self._is_awaited():
             if time.monotonic() > deadline:
                 return False
-            requests, fulls = self._pool.poll(TICK_S)
+            requests, fulls = self.pool.poll(TICK_S)
             self._requests |= {request[:2]: request for request in requests}
             self._round += fulls
         return True
 
     def _is_awaited(self) -> bool:
         """Whether a group has yet to ask in this round: it did not ask, and not all of its slots are full."""
-        layout = self._pool.layout
+        layout = self.pool.layout
         here = collections.Counter(full[:2] for full in self._fulls + self._round)
         groups = itertools.product(range(layout.num_workers), range(layout.groups))
         return any(group not in self._requests and here[group] < layout.slots_per_group for group in groups)
@@ -300,30 +300,30 @@ class OverlappedLoop(SyncLoop):
         while len(self._round) < self._rollouts:
             while any(requests[0].group == self._turn for requests, _ in self._started):
                 answered, finish = self._started.popleft()
-                scatter(self._pool, answered, finish)
+                scatter(self.pool, answered, finish)
             if not self._wait(deadline):
                 return None
             asking = [group for group in sorted(self._requests) if group[1] == self._turn and not self._is_done(group)]
             if asking:
                 asked = [self._requests.pop(group) for group in asking]
-                seen = gather(self._pool, asked, self._starting)
-                with self._pool.timers("policy"):
+                seen = gather(self.pool, asked, self._starting)
+                with self.pool.timers("policy"):
                     self._started.append((asked, self._starting.start(*seen)))
-            self._turn = (self._turn + 1) % self._pool.layout.groups
+            self._turn = (self._turn + 1) % self.pool.layout.groups
         times: collections.Counter[tuple[int, ...]] = collections.Counter()
         order = []
         for full in self._round:  # the first rollouts of all groups, then the second ones
             times[full[:2]] += 1
             order.append((times[full[:2]], full))
         self._round, self._turn = [], 0
-        return make_batch(self._pool, [full for _, full in sorted(order)], self._place, self.timers)
+        return make_batch(self.pool, [full for _, full in sorted(order)], self._place, self.timers)
 
     def _is_done(self, group: tuple[int, int]) -> bool:
         return sum(full[:2] == group for full in self._round) >= self._share
 
     def _is_awaited(self) -> bool:
         """Whether a group whose turn it is has yet to ask, and must be answered before the next batch."""
-        groups = [(worker, self._turn) for worker in range(self._pool.layout.num_workers)]
+        groups = [(worker, self._turn) for worker in range(self.pool.layout.num_workers)]
         return any(group not in self._requests and not self._is_done(group) for group in groups)
 
 

@@ -74,17 +74,12 @@ def parse_scripted(text: str, world: World, flag: str = FLAG) -> dict[str, float
             world.scripted(name)  # raises UserError
         elif name not in world.players:
             raise UserError(f"unknown collector {name!r} ({flag}): {suggest(name, world.players)}")
-        elif name != "random" and not hasattr(world, "scripted"):
-            raise UserError(
-                f"the world {world.name!r} names the scripted player {name!r}, but has no method scripted(name) that "
-                f"makes it ({flag})"
-            )
-        if name in weights:
-            raise UserError(f"{text!r} names {name!r} twice ({flag})")
+        share = 0.0
         with contextlib.suppress(ValueError):
-            weights[name] = float(weight or 1)
-        if not 0 < weights.get(name, 0) < float("inf"):
+            share = float(weight or 1)
+        if not 0 < share < float("inf"):
             raise UserError(f"the share of {name!r} must be a positive number, not {weight!r} ({flag})")
+        weights[name] = weights.get(name, 0.0) + share
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 

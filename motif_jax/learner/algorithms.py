@@ -36,11 +36,10 @@ class OffPolicy(ClippedSurrogate):
 
     @property
     def learns_options(self) -> bool:
-        """See `Algorithm`: those of options are V-trace's, so other targets have to say that they know options, too."""
-        return type(self).targets is OffPolicy.targets
+        return type(self).targets is OffPolicy.targets  # other targets have to say that they know options, too
 
     def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
-        from motif_jax.learner.samples import vtrace_targets
+        from motif_jax.learner.losses import vtrace_targets
 
         if control:
             return control.targets(values, data.reward, ratio, data.valid, data.rollouts, settings)
@@ -89,7 +88,7 @@ class Ppo(OnPolicy):
     cuts_steps = True
 
     def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
-        from motif_jax.learner.samples import with_targets
+        from motif_jax.learner.losses import with_targets
 
         return with_targets(data, state.params, frozen, unroll, settings)
 
@@ -100,7 +99,6 @@ class Grpo(OnPolicy):
     in_groups = True
 
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
-        """See `Algorithm`: groups of whole episodes must be playable."""
         games, size = max(section.num_workers, 1) * section.games_per_worker, section.grpo.group_size
         name, length = f"the algorithm {section.algorithm!r}", section.rollout_length
         refuse(
@@ -127,11 +125,10 @@ class Grpo(OnPolicy):
         )
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
-        """See `Algorithm`: it learns from the steps that were played, without memory and ratios of episodes."""
         return not memory and section.grpo.ratio == "step"
 
     def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
-        from motif_jax.learner.samples import with_group_targets
+        from motif_jax.learner.losses import with_group_targets
 
         return with_group_targets(data, frozen, state.reference, unroll, settings, group)
 

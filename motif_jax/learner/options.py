@@ -4,13 +4,13 @@ Options and their controller are several behaviours in one stream of steps, with
 
 Each step belongs to one column, that of the behaviour in charge. A column's steps follow each other as if the others
 did not exist, so that an option's return runs on over the time in which others were in charge, unless it ends there
-(`switches`). Otherwise the recursion is V-trace's (samples.py):
+(`switches`). Otherwise the recursion is V-trace's (losses.py):
 
 delta_t = min(rho_t, clip_rho) (r_t + discount_t V_next - V_t)
 acc_t = delta_t + discount_t min(rho_t, clip_c) acc_next
 
 where `next` is the next step of the same column. An end of the game ends all columns; at a time limit V_next is V_t, as
-in samples.py. Where the next step is not known, at a switch, and at the end of the rollout for columns that are not in
+in losses.py. Where the next step is not known, at a switch, and at the end of the rollout for columns that are not in
 charge there, V_next is (V_t - r_t) / discount_t, so that the TD error of such a step is zero. (With V_t in
 its place, V would grow to r_t / (1 - discount), and the option would learn to waste steps if a reward then came last.)
 
@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 
 from motif_jax.learner import losses
-from motif_jax.learner.samples import Rollouts, Targets, VTrace
+from motif_jax.learner.losses import Rollouts, Targets, VTrace
 from motif_jax.learner.settings import Settings
 from motif_jax.networks.actions import OptionHeads
 from motif_jax.networks.kinds import BEHAVIOUR

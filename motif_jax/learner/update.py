@@ -2,7 +2,7 @@
 
 The loss is a sum of terms, means over the valid samples of all devices: `losses.sum_of_terms`.
 
-APPO: V-trace's rho is the clamped ratio, its advantages are normalised. PPO: see samples.py. A sample is valid if the
+APPO: V-trace's rho is the clamped ratio, its advantages are normalised. PPO: see losses.py. A sample is valid if the
 acting policy was less than `max_policy_lag` updates old at the start of the update.
 """
 
@@ -18,8 +18,8 @@ import optax
 
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner import losses
+from motif_jax.learner.losses import Rollouts, Samples, Unroll, log_ratio_of_episodes, minibatch
 from motif_jax.learner.options import Control
-from motif_jax.learner.samples import Rollouts, Samples, Unroll, log_ratio_of_episodes, minibatch
 from motif_jax.learner.settings import GroupSettings, PolicyGradient, Settings, find_algorithm
 from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 from motif_jax.schedules import schedule

@@ -418,7 +418,7 @@ def _add(arrays: list[jax.Array]) -> jax.Array:
 # The loss of grpo and gigpo on games that the policy has just played by writing (arXiv 2402.03300, 2505.10978).
 #
 # A row has one episode. Each token has its probability now, its probability when it was written, and an advantage A
-# relative to a group of episodes (learner/samples.py):
+# relative to a group of episodes (learner/losses.py):
 #
 #     ratio = p / p_written     loss = - mean min(ratio A, clip(ratio) A) + reference_coefficient * mean ratio KL
 #

@@ -22,8 +22,7 @@ from motif_jax.rewards.registry import to_number
 from motif_jax.structs import ArraySpec, UserError, naming
 
 if TYPE_CHECKING:
-    from motif_jax.policies.model import Model
-    from motif_jax.policies.player import Acted, PlayerParameters, PolicyPlayer
+    from motif_jax.policies.model import Acted, Model, PlayerParameters, PolicyPlayer
     from motif_jax.rewards.sources import RewardSources
 
 LAST, ALL = "last", "all"
@@ -68,8 +67,6 @@ def _choice(text: str, share: float, flag: str) -> PlayerChoice:
     path, at, which = text.rpartition("@")
     if not at or "/" in which:  # names of directories may contain an @
         path, which = text, LAST
-    if not path:
-        raise UserError(f"a policy is named by its path, but {text!r} has no path ({flag})")
     if which not in (LAST, ALL) and not which.isdecimal():
         raise UserError(f"unknown checkpoint {which!r} of {path!r} ({flag}): choose last, all or a number")
     return PlayerChoice(path, which, share)
@@ -146,7 +143,7 @@ class Mixture:
 
         `begun`: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
         """
-        from motif_jax.policies.player import PolicyPlayer
+        from motif_jax.policies.model import PolicyPlayer
 
         progress: dict[str, Any] = {"policies": [], "next_episode": 0}
         if begun and (begun / "progress.json").exists():
@@ -202,7 +199,5 @@ def groups_per_worker(policies: int, workers: int, games: int) -> int:
     for groups in range(min(GROUPS, games), games + 1):
         if games % groups == 0 and workers * groups >= policies:
             return groups
-    raise UserError(
-        f"{policies} policies need a group of games each, but {workers} workers with {games} games each have at most "
-        f"{workers * games} groups ({FLAG}, --config.collect.num_workers, .games_per_worker)"
-    )
+    what = f"{policies} policies need a group of games each, of at most {workers * games}"
+    raise UserError(f"{what} ({FLAG}, --config.collect.num_workers, .games_per_worker)")

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.envs.world import World
+from motif_jax.language.config import check_model
 from motif_jax.networks.kinds import LANGUAGE, PromptNetwork
-from motif_jax.policies.decoding import SCORE, check_language
+from motif_jax.policies.decoding import LANGUAGE_FLAG, SCORE, TRAINED
 
 
 class LanguageNetwork(PromptNetwork):
@@ -17,7 +18,9 @@ class LanguageNetwork(PromptNetwork):
     overlaps = keeps_untrained = True
 
     def check(self, section: Any) -> None:
-        check_language(section.language)
+        language = section.language
+        if language.model != TRAINED:  # of files, only the existence is checked
+            check_model(language.model, language.width, language.heads, LANGUAGE_FLAG)
 
     def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
         from motif_jax.policies.language_policy import make_language_policy

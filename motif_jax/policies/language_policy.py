@@ -75,17 +75,12 @@ def prompt_encoder(
 def encode_names(
     tokeniser: Tokeniser, names: Sequence[str], flags: str = f"--config.env, {LANGUAGE_FLAG}.model"
 ) -> list[list[int]]:
-    """The tokens of the names of actions; raises UserError, with these flags, if two names have the same tokens."""
-    names_by_tokens: dict[tuple[int, ...], str] = {}
-    for name in names:
-        tokens = tuple(tokeniser.encode(name))
-        if not tokens:
-            raise UserError(f"the action {name!r} has no tokens for this network ({flags})")
-        if tokens in names_by_tokens:
-            other = names_by_tokens[tokens]
-            raise UserError(f"the actions {other!r} and {name!r} have the same tokens for this network ({flags})")
-        names_by_tokens[tokens] = name
-    return [list(tokens) for tokens in names_by_tokens]
+    """The tokens of the names of actions, which must differ; `flags`: for the message if they do not."""
+    tokens = [tokeniser.encode(name) for name in names]
+    for number, (name, own) in enumerate(zip(names, tokens, strict=True)):
+        if not own or own in tokens[:number]:
+            raise UserError(f"the action {name!r} has no tokens of its own for this network ({flags})")
+    return tokens
 
 
 # Below this probability of the most probable action, the formula "product" is uniform. The published code has 1e-45,

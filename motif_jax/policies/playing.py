@@ -50,7 +50,6 @@ class Policy:
     def __init__(
         self, model: Any, metadata: Mapping[str, Any], reward: Reward | None, seed: int = 0, option: str | None = None
     ):
-        """Called by `load_policy`, with the content of a checkpoint."""
         self.metadata, self.reward = dict(metadata), reward
         self.reads: tuple[str, ...] = model.reads  # names of the observations
         spec, self._encode = metadata["model"], model.encode
@@ -87,8 +86,6 @@ class Policy:
         `games`: the number of games played at once; observations and answers are arrays of this length. None: one game,
         with single observations and answers.
         """
-        if games is not None and games < 1:
-            raise TypeError(f"games must be at least 1, not {games}; None is for one game with single answers")
         self._games, count = games, 1 if games is None else games
         self._core, self._first = np.zeros((count, self._core_size), np.float32), np.ones(count, bool)
         self._charge, self._left = np.zeros((2, count), np.int32)
@@ -108,8 +105,6 @@ class Policy:
         return them, or a list with one entry per game. Names beyond `reads` are ignored. `greedy`: take the most
         probable action instead of sampling one.
         """
-        if missing := [name for name in self.reads if name not in observation]:
-            raise TypeError(f"this policy reads {', '.join(self.reads)}; {missing[0]!r} is missing")
         seen = {name: self._read(name, observation[name]) for name in self.reads}
         if self._heads:
             self._decide(seen, greedy)
@@ -156,7 +151,7 @@ class Policy:
     def _read(self, name: str, given: Any) -> np.ndarray:
         """One observation of all games, in the shape for the network. [B, ...]"""
         single, count = self._games is None, len(self._first)
-        if not single and len(given) != count:
+        if not single and len(given) != count:  # such as one text instead of a list
             raise TypeError(f"{name!r} must have {count} games, not {len(given)}: policy.begin(games) sets the number")
         if name not in self._specs:
             prompts = [given] if single else given
@@ -177,14 +172,12 @@ def checked(name: str, given: Any, spec: ArraySpec) -> np.ndarray:
     """An observation in the type of its spec; raises TypeError for numbers that the spec does not allow."""
     array, dtype = np.asarray(given), np.dtype(spec.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        converted = array.astype(dtype) if array.dtype.kind in "biuf" else None
-    if converted is None or not (np.isfinite(converted).all() if dtype.kind == "f" else (converted == array).all()):
-        wanted = f"finite numbers of the type {dtype}" if dtype.kind == "f" else f"numbers of the type {dtype}"
-    elif spec.categories and not ((converted >= 0) & (converted < spec.categories)).all():
-        wanted = f"numbers from 0 to {spec.categories - 1}"
-    else:
-        return converted
-    raise TypeError(f"{name!r} must have {wanted}, not {shown(given)}")
+        converted: Any = array.astype(dtype) if array.dtype.kind in "biuf" else None
+    fits = converted is not None and (np.isfinite(converted) if dtype.kind == "f" else converted == array).all()
+    if not fits or (spec.categories and not ((converted >= 0) & (converted < spec.categories)).all()):
+        limit = f" from 0 to {spec.categories - 1}" if spec.categories else ""
+        raise TypeError(f"{name!r} must have finite numbers of the type {dtype}{limit}, not {shown(given)}")
+    return converted
 
 
 def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:

@@ -165,10 +165,6 @@ class Many(Corridor):
     name, action = "many", ArraySpec((2,), "int32")
 
 
-class Guided(Corridor):
-    name, players = "guided", ("random", "guide")
-
-
 class Guide:
     def begin(self, rng):
         pass
@@ -177,7 +173,9 @@ class Guide:
         return 1  # on
 
 
-class WithGuide(Guided):
+class WithGuide(Corridor):
+    name, players = "guided", ("random", "guide")
+
     def scripted(self, name):
         assert name == "guide"
         return Guide()

@@ -12,7 +12,7 @@ from own_worlds import LENGTH
 
 from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors.acting import answer
-from motif_jax.actors.players import ScriptedPlayers, parse_scripted
+from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.own_code import PACKAGE, as_failure, reported
 from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, SeedStream, World, game_seed, is_text, to_row
@@ -159,9 +159,6 @@ def test_every_end_of_an_episode_has_words():
 
 
 def test_a_users_world_makes_its_scripted_players():
-    message = r"the world 'guided' names the scripted player 'guide', but has no method scripted\(name\)"
-    with pytest.raises(UserError, match=message):
-        parse_scripted("guide", make_world({"world": "own_worlds:Guided"}))
     players = ScriptedPlayers("guide", make_world({"world": "own_worlds:WithGuide"}), 1)
     players.begin(0, game_seed(0, SeedStream.TRAIN, 0))
     assert players.choose(0, None) == 1

@@ -86,8 +86,7 @@ def with_other_choices(batch, count):
     return batch._replace(control=control)
 
 
-@pytest.mark.parametrize("control", [CONTROL, MIXED], ids=["options", "mixtures"])
-@pytest.mark.parametrize("algorithm", ["appo", "impala"])
+@pytest.mark.parametrize(("control", "algorithm"), [(CONTROL, "appo"), (MIXED, "impala")], ids=["options", "mixtures"])
 def test_choices_without_effect_do_not_count_unless_all_are_to(algorithm, control):
     batch = make_batch(control.heads)
     other = with_other_choices(batch, control.heads.options)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from linear_policy import BASE, B, T, make_params, make_rollouts, train, unroll
 
-from motif_jax.learner.samples import Samples, gae, minibatch, next_values, vtrace, with_targets
+from motif_jax.learner.losses import Samples, gae, minibatch, next_values, vtrace, with_targets
 
 PPO = replace(BASE, algorithm="ppo", discount=0.9, gae_lambda=0.8, clip_ratio=0.2, clip_value=0.5)
 # a policy without memory, so that minibatches are cut from single steps

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.learner.samples import VTrace, next_values, vtrace
+from motif_jax.learner.losses import VTrace, next_values, vtrace
 
 pytestmark = pytest.mark.quick
 GAMMA = 0.97

@@ -10,8 +10,7 @@ from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.world import WAIT
 from motif_jax.networks.actions import OptionHeads
-from motif_jax.policies.model import Model
-from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.model import Model, PolicyPlayer
 from motif_jax.rewards.options import mixtures
 
 pytestmark = pytest.mark.quick

@@ -180,7 +180,6 @@ def test_a_decision_transformer_is_told_the_return():
 @pytest.mark.parametrize(("recipe", "decoding", "sentence"), [
     ("bc", Decoding(beta=1.0), "has no values, so only beta 0"),
     ("utterance_ilql", Decoding(beta=2.0), "has values of whole texts"),
-    ("ilql", Decoding(include_logits=False), "beta 0 without the policy's logits"),
     ("filtered_bc", Decoding("rerank"), "no values to rank candidates"),
     ("ilql", Decoding(max_tokens=POSITIONS), f"too long for a model that reads {POSITIONS}"),
 ])  # fmt: skip

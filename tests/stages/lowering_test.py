@@ -17,8 +17,7 @@ from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.networks.actions import CHOICES
 from motif_jax.networks.kinds import to_record
-from motif_jax.policies.model import make_policy_model
-from motif_jax.policies.player import PolicyPlayer, pack
+from motif_jax.policies.model import PolicyPlayer, make_policy_model, pack
 from motif_jax.rewards import preference
 from motif_jax.rewards.learnt_source import LearntSource, Mix
 from motif_jax.rewards.options import parse_plan
@@ -27,7 +26,7 @@ from motif_jax.rewards.rnd import make_novelty
 from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
-from motif_jax.stages.train_policy.setup import make_shape_rewards
+from motif_jax.stages.train_policy.loop import make_shape_rewards
 from motif_jax.structs import ArraySpec
 
 T, B, A = 4, 16, 23

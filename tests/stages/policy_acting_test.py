@@ -7,8 +7,7 @@ import pytest
 
 from motif_jax.envs.world import ActionSpace
 from motif_jax.networks.actions import CHOICES, OptionHeads
-from motif_jax.policies.model import Model
-from motif_jax.policies.player import PolicyPlayer, play_step, play_turn
+from motif_jax.policies.model import Model, PolicyPlayer, play_step, play_turn
 
 pytestmark = pytest.mark.quick
 

@@ -18,8 +18,7 @@ from motif_jax.rewards.registry import LEARNT
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
-from motif_jax.stages.train_policy.record import Returns
-from motif_jax.stages.train_policy.setup import make_shape_rewards
+from motif_jax.stages.train_policy.loop import Returns, make_shape_rewards
 from motif_jax.structs import EpisodeInfo, UserError
 
 MESSAGES = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
@@ -78,27 +77,26 @@ def test_a_reward_that_reads_the_bottom_line_is_asked_for_every_step():
 
 @pytest.mark.quick
 def test_the_mix_is_what_config_and_reward_say():
-    config = get_config()
-    mix = make_mix(viewed(config).policy, make_reward())
+    config, made = get_config(), make_reward()
+    mix = make_mix(viewed(config).policy, made)
     # Score: 0.1 * clip(0.1 * r, +-10) + 0.1 * f, with f above the median of the captions.
     assert mix == Mix(0.1, 0.1, 0.1, 10.0, 0.5, 3.0)
     config.policy.threshold_quantile = -1.0
-    assert make_mix(viewed(config).policy, make_reward()).threshold == float("-inf")
+    assert make_mix(viewed(config).policy, made).threshold == float("-inf")
     assert make_mix(viewed(config).policy, None).intrinsic == 0
     assert make_mix(viewed(get_config(argument="oracle")).policy, None).extrinsic == 10
 
     config.policy.pay = "share"
     with pytest.raises(UserError, match=r"--config.reward.anchor=neutral \(--config.policy.pay\)"):
-        make_mix(viewed(config).policy, make_reward())
-    reward = make_reward()
+        make_mix(viewed(config).policy, made)
     captions = np.array([encode(text) for text in ("You die...", "You kill the newt!", "Hello")], np.uint8)
     statistics = RewardStatistics(-0.1, 0.25, QUANTILES, anchor=-1e3)  # no reward is as low
-    reward = Reward(MESSAGES, reward.params, statistics, captions, np.array([30, 20, 19], np.int32), {})
+    reward = Reward(MESSAGES, made.params, statistics, captions, np.array([30, 20, 19], np.int32), {})
     assert make_mix(viewed(config).policy, reward).best == reward.table().normalised[:2].max()  # the third is rare
 
     moments = {LEARNT: {"z": jnp.array([[2.0]]), "counts": jnp.array([[2]])}}
     rollouts = SimpleNamespace(reward=jnp.array([[50.0]]), reward_inputs=moments)
-    learnt = Weighted(LEARNT, "", mix.intrinsic, LearntSource(make_reward(), mix, False))
+    learnt = Weighted(LEARNT, "", mix.intrinsic, LearntSource(made, mix, False))
     rewards = make_shape_rewards(make_mix(viewed(config).policy, None), RewardSources([learnt]))(rollouts)
     found = [float(part[0, 0]) for part in (rewards.extrinsic, rewards.intrinsic, rewards.total)]
     assert found == pytest.approx([0.1 * 0.1 * 50, 0.1 * 2 / 8, 0.5 + 0.025])

@@ -11,7 +11,7 @@ target = r + discount max_a' Q(s', a'), or r at the end of the episode
 loss = mean of huber(Q(s, a) - target), without gradient through the target
 
 Q are the network's logits, so that sampling actions from their softmax explores. Targets are computed with the current
-parameters, without a target network. As in samples.py, the last state before a time limit replaces the unseen state
+parameters, without a target network. As in losses.py, the last state before a time limit replaces the unseen state
 after it; with bootstrap = "never", a time limit is an end.
 
 The buffer is a ring of whole batches of rollouts on the device; the newest batch replaces the oldest. The observation
@@ -33,7 +33,7 @@ from jax.typing import DTypeLike
 
 from motif_jax.contrib.drrn.sections import DRRN, ReplaySettings
 from motif_jax.envs.world import World
-from motif_jax.learner.samples import Rollouts, Unroll
+from motif_jax.learner.losses import Rollouts, Unroll
 from motif_jax.learner.settings import Learning, Settings
 from motif_jax.learner.update import Metrics, ShapeRewards, descend, learning_rate, make_optimizer, over_all
 from motif_jax.networks.kinds import PROMPT

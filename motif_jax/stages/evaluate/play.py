@@ -54,8 +54,7 @@ from motif_jax.pages.figures import WATCHED, Player, Watched, label
 from motif_jax.policies.choice import load
 from motif_jax.policies.decoding import PRETRAINED, SCORE, Decoding, describe_unused
 from motif_jax.policies.language_policy import make_language_policy
-from motif_jax.policies.model import Model, probabilities, read_policy
-from motif_jax.policies.player import PolicyPlayer
+from motif_jax.policies.model import Model, PolicyPlayer, probabilities, read_policy
 from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer, read_values
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.rewards.learnt import load_reward

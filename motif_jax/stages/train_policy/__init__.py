@@ -22,13 +22,11 @@ from motif_jax.networks.kinds import BY_SPECS, FIXED, check_reads, find_prompt_n
 from motif_jax.policies.decoding import LanguageSection
 from motif_jax.rewards.options import OPTIONS_FLAG, OptionPlan, chosen, find_plan
 from motif_jax.rewards.section import ANCHORED, RewardsSection
-from motif_jax.stages import Stage, check_cluster, later, lock_of_hosts, with_result
+from motif_jax.stages import SUMMARY, Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate import AnnotateConfig
-from motif_jax.structs import UserError, refuse
-from motif_jax.system.machine import available_mib, usable_cores
+from motif_jax.structs import UserError
+from motif_jax.system.machine import usable_cores
 from motif_jax.system.meeting import find_meeting
-
-DEVICE_MEMORY = "--config.policy.batch_size, .num_minibatches, .network"  # flags that decide how much an update uses
 
 
 @dataclass(frozen=True)
@@ -136,66 +134,32 @@ def splits_steps(section: Policy) -> bool:
 def check_batch(section: Policy, num_devices: int, hosts: int) -> int:
     """The number of rollouts in this host's share of a batch; raises UserError if devices or hosts cannot share it."""
     games, length, size = section.games_per_worker // section.groups, section.rollout_length, section.batch_size
-    algorithm, cut = find_algorithm(section.algorithm), num_devices * section.num_minibatches
-    by_steps = splits_steps(section)
-    if by_steps and not (algorithm.from_replay or algorithm.in_groups) and size % cut:
-        raise UserError(
-            f"the {size} steps of a batch cannot be cut into {section.num_minibatches} minibatches on each of "
-            f"{num_devices} devices (--config.policy.batch_size, .num_minibatches, .num_devices)"
-        )
-    minibatches = 1 if by_steps else section.num_minibatches
-    parts = {
-        f"{hosts} hosts x {games} games of a group": length * hosts * games,
-        f"{num_devices} devices x {minibatches} minibatches": length * num_devices * minibatches,
-    }
+    algorithm, minibatches, by_steps = find_algorithm(section.algorithm), section.num_minibatches, splits_steps(section)
+    parts = {f"{length} steps of a rollout x {hosts} hosts x {games} games of a group": length * hosts * games}
+    if not by_steps:
+        what = f"{length} steps of a rollout x {num_devices} devices x {minibatches} minibatches"
+        parts[what] = length * num_devices * minibatches
+    else:
+        parts[f"{length} steps of a rollout x {num_devices} devices"] = length * num_devices
+        if not (algorithm.from_replay or algorithm.in_groups):
+            parts[f"{num_devices} devices x {minibatches} minibatches"] = num_devices * minibatches
     for what, count in parts.items():
         if size % count:
             raise UserError(
-                f"batch_size {size} must be a multiple of {count} = {length} steps of a rollout x {what} "
-                "(--config.policy.batch_size, .rollout_length, .games_per_worker, .groups, .num_minibatches)"
+                f"batch_size {size} must be a multiple of {count} = {what} (--config.policy.batch_size, "
+                ".rollout_length, .games_per_worker, .groups, .num_minibatches, .num_devices)"
             )
     return size // (length * hosts * games)
 
 
-def check_parts(section: Policy, world: str, options: bool) -> None:
-    """Raises UserError for a policy that cannot take actions of several choices or numbers."""
-    unable = {
-        "a policy with options": options,
-        f"the algorithm {section.algorithm!r}": find_algorithm(section.algorithm).in_groups,
-        f"the network {section.network!r}": section.network in PROMPT_NETWORKS,
-    }
-    for what, is_used in unable.items():
-        if is_used:
-            raise UserError(
-                f"{what} chooses one action by its number, but actions of the world {world!r} are several choices or "
-                "numbers: use the network general, film or your own, without options, and appo, impala or ppo "
-                "(--config.policy.network, .options, .algorithm)"
-            )
-
-
-MOST_UPDATES = 2**31 - 1  # the count is an int32
-MOST_STEPS = 1_000_000  # of the optimizer per update; the device numbers them
-STEP_BYTES = 1024  # least size of a step in a batch
-
-
-def artefacts(workdir: Path) -> list[Path]:
-    """The directory of the policy."""
-    return with_result(workdir / "policy", "summary.json")
-
-
 def is_complete(config: TrainConfig, workdir: Path) -> bool:
     """Whether training has reached the config's limit and its checkpoint exists."""
-    file = workdir / "policy" / "summary.json"
+    file = workdir / "policy" / SUMMARY
     if not file.exists():
         return False
     done = read_json(file)
     saved = (workdir / "policy" / "checkpoints" / str(done["checkpoint"])).is_dir()
     return saved and finished(config.policy, done["env_steps"], done["seconds"])
-
-
-def unused(config: TrainConfig) -> list[str]:
-    """The values that another kind of online reward uses, which may change within a workdir."""
-    return [] if ANCHORED.when(vars(config.policy.online)) else ["policy.online.anchor"]
 
 
 def check(config: TrainConfig) -> None:
@@ -217,20 +181,21 @@ def check(config: TrainConfig) -> None:
     if network := find_prompt_network(section.network):
         network.check(section)
     plan, algorithm = find_plan(config), find_algorithm(section.algorithm)
-    if space_of(world):
-        check_parts(section, world.name, bool(plan))
+    if space_of(world) and (plan or algorithm.in_groups or section.network in PROMPT_NETWORKS):
+        raise UserError(
+            f"actions of the world {world.name!r} are several choices or numbers: use the network general, film or "
+            "your own, without options, and appo, impala or ppo (--config.policy.network, .options, .algorithm)"
+        )
     limit = section.max_episode_steps or config.env["max_episode_steps"]
     meeting = find_meeting(config.distributed)  # raises UserError for bad values
     hosts = meeting.num_processes if meeting else 1
     algorithm.check(section, limit, hosts, bool(plan))
-    if plan:
-        if not algorithm.learns_options:
-            able = [name for name in ALGORITHMS if find_algorithm(name).learns_options]
-            learnt = f"options are learnt by {' and '.join(able)}, not by {section.algorithm!r}"
-            raise UserError(f"{learnt} (--config.policy.algorithm, {OPTIONS_FLAG})")
-        if section.network in PROMPT_NETWORKS:
-            what = f"the network {section.network!r} cannot play several options"
-            raise UserError(f"{what} (--config.policy.network, {OPTIONS_FLAG})")
+    if plan and (not algorithm.learns_options or section.network in PROMPT_NETWORKS):
+        able = " and ".join(name for name in ALGORITHMS if find_algorithm(name).learns_options)
+        raise UserError(
+            f"options are learnt by {able} and by networks that do not read prompts, not by {section.algorithm!r} with "
+            f"the network {section.network!r} (--config.policy.algorithm, .network, {OPTIONS_FLAG})"
+        )
     check_rewards(config, world, plan)
     check_groups(section.games_per_worker, section.groups, "--config.policy")
     check_cluster(config.cluster)
@@ -244,7 +209,8 @@ def check(config: TrainConfig) -> None:
             "updates do not wait for games on other hosts, so a run that is synchronous, or whose algorithm is "
             "on-policy, cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)"
         )
-    check_updates(section, hosts)
+    check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
+    check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
 
 
 def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
@@ -256,61 +222,24 @@ def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) ->
         raise UserError(f"a policy needs at least one reward ({flags})")
     for choice in choices:
         choice.check(config, world)
-    if which not in ("last", "best") and not (which.isascii() and which.isdecimal()):
-        raise UserError(
-            f"unknown checkpoint {which!r} of the reward (--config.policy.reward_checkpoint): choose last, best or the "
-            "number of an epoch"
-        )
+    if which not in ("last", "best") and not which.isdecimal():
+        what = f"unknown checkpoint {which!r} of the reward: choose last, best or the number of an epoch"
+        raise UserError(f"{what} (--config.policy.reward_checkpoint)")
     check_saved(section.init_from, "--config.policy.init_from")
     check_saved(section.reward_dir, "--config.policy.reward_dir")
-
-
-def check_updates(section: Policy, hosts: int) -> None:
-    """Raises UserError for batches that cannot be cut as asked, that are too large, or that are too many."""
-    check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
-    check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
-    size, steps = section.batch_size, section.train_for_env_steps
-    epochs, minibatches = section.num_epochs, section.num_minibatches
-    needed, available = size // hosts * STEP_BYTES >> 20, available_mib()
-    refuse(
-        (
-            not find_algorithm(section.algorithm).from_replay and size % minibatches,
-            f"the {size} steps of a batch cannot be cut into {minibatches} minibatches (--config.policy.batch_size, "
-            ".num_minibatches)",
-        ),
-        (
-            needed > available,
-            f"a batch of {size:,} steps needs more than {needed:,} MiB, but {available:,} MiB are available "
-            "(--config.policy.batch_size)",
-        ),
-        (
-            steps // size > MOST_UPDATES,
-            f"{steps:,} steps in batches of {size:,} are more than {MOST_UPDATES:,} updates "
-            "(--config.policy.train_for_env_steps, .batch_size)",
-        ),
-        (
-            epochs * minibatches > MOST_STEPS,
-            f"{epochs:,} epochs of {minibatches:,} minibatches are more than {MOST_STEPS:,} steps of the optimizer per "
-            "update (--config.policy.num_epochs, .num_minibatches)",
-        ),
-        (
-            section.bootstrap == "inferred" and not section.discount,
-            "an inferred bootstrap divides by the discount, which is 0 (--config.policy.discount)",
-        ),
-    )
 
 
 STAGE = Stage(
     config=TrainConfig,
     sections=("policy", "profile"),
     identity=("", "env", "policy"),
-    unused=unused,
+    unused=lambda config: [] if ANCHORED.when(vars(config.policy.online)) else ["policy.online.anchor"],
     check=check,
     is_complete=is_complete,
     run=later("motif_jax.stages.train_policy.loop:train"),
     writes="--config.policy.keep_checkpoints, .milestone_every_steps",
     memory="--config.policy.num_workers, .games_per_worker, .batch_size, .network",
-    device_memory=DEVICE_MEMORY,
-    artefacts=artefacts,
+    device_memory="--config.policy.batch_size, .num_minibatches, .network",
+    artefacts=lambda workdir: with_result(workdir / "policy", SUMMARY),
     lock=lock_of_hosts,
 )

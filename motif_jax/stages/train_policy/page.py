@@ -146,7 +146,6 @@ def listed(words: Sequence[str]) -> str:
 
 
 def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player], folder: Path) -> list[str]:
-    """The part on training, as HTML: figures, curves, shares of time."""
     speed, share = _speed(last), mean_of(rows, "reward/learnt_share")
     memory = max((row["memory_mib"] for row in rows if row.get("memory_mib")), default=0.0)
     figures = [
@@ -188,7 +187,6 @@ def mean_of(rows: Rows, name: str) -> float | None:
 
 
 def _rewards(settings: Facts) -> str:
-    """A line on algorithm, network and the coefficients of all rewards, as HTML."""
     rewards, level = rewards_of(settings), settings["threshold_quantile"]
     words = [f"algorithm {settings['algorithm']}", f"network {settings['network']}"]
     if settings["options"].strip():
@@ -202,7 +200,6 @@ def _rewards(settings: Facts) -> str:
 
 
 def _programs(own: Player | None) -> list[str]:
-    """The texts of reward programs and the returns of their terms, as HTML, from the evaluation of the policy."""
     body: list[str] = []
     for name, metadata in own.sources.items() if own else ():
         text = metadata.get("program") if isinstance(metadata, Mapping) else None
@@ -224,7 +221,6 @@ def _programs(own: Player | None) -> list[str]:
 
 
 def _time(rows: Rows) -> list[str]:
-    """The shares of each thread's time, as HTML."""
     body = ["<h3>Where time goes</h3>"]
     body.append('<p class="soft">Shares of the time after the start; the remainder is spent on other work.</p>')
     for thread, activities in THREADS:

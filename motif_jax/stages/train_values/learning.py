@@ -30,7 +30,7 @@ from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import checkpoint_steps
 from motif_jax.language.config import find_trained
-from motif_jax.learner.samples import relative
+from motif_jax.learner.losses import relative
 from motif_jax.offline.losses import Play, Replies, TranscriptBatch
 from motif_jax.offline.rankings import Rankings, best_texts, make_readers, ranks
 from motif_jax.offline.recipes import GroupLearning, Recipe, recipe_of, settings_of
