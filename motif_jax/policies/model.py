@@ -21,7 +21,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.networks.actions import OptionHeads
 from motif_jax.networks.kinds import find_prompt_network, from_record, is_own
 from motif_jax.networks.policy import PolicyNetwork
-from motif_jax.rewards.options import mixtures
+from motif_jax.rewards.registry import mixtures
 from motif_jax.rewards.sources import PATHS, RewardSources, sources_from
 from motif_jax.structs import UserError
 

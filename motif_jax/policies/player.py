@@ -15,7 +15,7 @@ from motif_jax.envs.world import WAIT, ActionSpace
 from motif_jax.networks.actions import CHOICES, OptionHeads, draw
 from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.policies.model import Model
-from motif_jax.rewards.options import Weights
+from motif_jax.rewards.registry import Weights
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
 

@@ -181,8 +181,6 @@ def check_same(folder: Path, record: Mapping[str, Any], metadata: Mapping[str, A
     before = record["facts"]
     for key in metadata | before:
         if before.get(key) != metadata.get(key):
-            if key == "dataset":
-                raise UserError(f"annotation {folder.name!r} in {str(folder)!r} was made from another dataset: {TRY}")
             old, new = (shown(values.get(key)) for values in (before, metadata))
             raise UserError(f"annotation {folder.name!r} has {key} = {old}, not {new}: {TRY}")
 

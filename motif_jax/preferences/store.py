@@ -69,18 +69,15 @@ class PairDataset:
             raise UserError(f"there is no dataset directory {str(self.path)!r} ({FLAG})")
         self.data = self._open_all("data", DATA)  # [N, 2, L, ...]
         self.info = self._open_all("info", INFO)  # [N, 2]
-        if "message" not in self.data:
-            raise UserError(f"dataset {str(self.path)!r} has no data/message.npy ({FLAG})")
-        first = self.data["message"]
-        self.num_pairs: int = first.shape[0] if first.ndim >= 3 else 0
-        self.length: int = first.shape[2] if first.ndim >= 3 else 0
+        first = self.data.get("message", np.zeros(0))
+        self.num_pairs, _, self.length = first.shape[:3] if first.ndim >= 3 else (0, 0, 0)
+        if not self.num_pairs or not self.length:
+            raise UserError(f"dataset {str(self.path)!r} has no data/message.npy with pairs ({FLAG})")
         for key, array in self.data.items():
             tail, kinds = DATA[key]
             self._check(f"data/{key}.npy", array, (self.num_pairs, 2, self.length, *tail), kinds)
         for key, array in self.info.items():
             self._check(f"info/{key}.npy", array, (self.num_pairs, 2), INFO[key])
-        if not self.num_pairs or not self.length:
-            raise UserError(f"dataset {str(self.path)!r} holds no pairs ({FLAG})")
 
     def __len__(self) -> int:
         return self.num_pairs
@@ -97,7 +94,7 @@ class PairDataset:
             raise UserError(f"dataset {str(self.path)!r} has no annotation {name!r}; it has {names} ({FLAG})")
         array = self._open(f"preference/{name}.npy")
         self._check(f"preference/{name}.npy", array, (self.num_pairs,), "i")
-        if array.dtype != np.int8 or (len(array) and not 0 <= array.min() <= array.max() <= Preference.UNKNOWN):
+        if array.dtype != np.int8 or not 0 <= array.min() <= array.max() <= Preference.UNKNOWN:
             path = str(labels_file(self.path, name))
             raise UserError(f"{path!r} must hold int8 codes 0 to 3, not {array.dtype} ({FLAG})")
         return array
@@ -139,12 +136,10 @@ class PairDataset:
             raise UserError(f"cannot read {str(file)!r} ({FLAG}): {reason}") from error
 
     def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...], kinds: str) -> None:
-        if array.shape != shape:
-            raise UserError(
-                f"{name} of dataset {str(self.path)!r} has shape {array.shape}, where {shape} fits the others ({FLAG})"
-            )
-        if array.dtype.kind not in kinds or (kinds == "u" and array.dtype != np.uint8):
-            raise UserError(f"{name} of dataset {str(self.path)!r} has the wrong type {array.dtype} ({FLAG})")
+        wrong_type = array.dtype.kind not in kinds or (kinds == "u" and array.dtype != np.uint8)
+        if array.shape != shape or wrong_type:
+            has = f"has the wrong type {array.dtype}" if wrong_type else f"has shape {array.shape}, not {shape}"
+            raise UserError(f"{name} of dataset {str(self.path)!r} {has} ({FLAG})")
 
 
 def labels_file(dataset: Path, name: str) -> Path:

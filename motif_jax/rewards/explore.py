@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from motif_jax.envs.world import select_specs
-from motif_jax.rewards.source import Arrays, RewardSource, Setting
-from motif_jax.structs import UserError
+from motif_jax.rewards.source import Arrays, RewardSource
 
 BLSTATS, DRAWN = "event_blstats", "event_drawn"
 BRANCH, LEVEL = 23, 24  # of the bottom line
@@ -25,14 +23,6 @@ class Explore(RewardSource):
 
     def __init__(self) -> None:
         self._seen: dict[int, dict[tuple[int, int], int]] = {}  # squares of each level, in each game's current episode
-
-    @classmethod
-    def make(cls, setting: Setting) -> Explore:
-        try:
-            select_specs(setting.specs, cls.observations)
-        except UserError:
-            raise UserError("the reward source 'explore' needs NetHack's map (--config.policy.sources)") from None
-        return cls()
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
         drawn, levels = rollouts[DRAWN], rollouts[BLSTATS][..., [BRANCH, LEVEL]]

@@ -273,15 +273,15 @@ def make_mix(section: RewardsSection, reward: Reward | None) -> Mix:
 
 def best_value(reward: Reward) -> float:
     """The highest normalised reward of captions that training showed often, to measure shares by."""
-    if not (reward.reads_only_messages and reward.statistics.anchor is not None):
-        raise UserError(
-            "shares of the best reward need a reward that reads messages alone and pays a moment without a message 0: "
-            "train one with --config.reward.anchor=neutral (--config.policy.pay)"
-        )
-    often = reward.counts >= min(LEAST_TIMES, int(reward.counts.max(initial=0)))
-    best = float(reward.table().normalised[often].max(initial=0))
+    best = 0.0
+    if reward.reads_only_messages and reward.statistics.anchor is not None:
+        often = reward.counts >= min(LEAST_TIMES, int(reward.counts.max(initial=0)))
+        best = float(reward.table().normalised[often].max(initial=0))
     if best <= 0:
-        raise UserError("no caption has a higher reward than a moment without a message (--config.policy.pay)")
+        raise UserError(
+            "shares of the best reward need a reward that reads messages alone, and pays a moment without a message 0 "
+            "and others more: train one with --config.reward.anchor=neutral (--config.policy.pay)"
+        )
     return best
 
 

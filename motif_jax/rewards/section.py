@@ -172,12 +172,10 @@ def parse_goals(text: str) -> Turns:
     """Parses a schedule such as "defaultgoal@0,gold@2000000"; goals may be sentences, with commas."""
     turns = [GoalTurn(goal.strip(), int(step)) for goal, step in re.findall(r"(.+?)@(\d{1,15})\s*(?:,|$)", text)]
     written = re.sub(r"\s", "", ",".join(f"{turn.goal}@{turn.step}" for turn in turns))
-    if not turns or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
-        schedule = "a schedule such as 'defaultgoal@0,gold@2000000', each with its first step"
-        raise UserError(f"the goals must be {schedule}, not {shown(text)} ({GOALS})")
     steps = [turn.step for turn in turns]
-    if steps[0] or steps != sorted(set(steps)):
-        raise UserError(f"the steps of the goals must begin with 0 and rise, not {shown(text)} ({GOALS})")
+    if steps[:1] != [0] or steps != sorted(set(steps)) or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
+        schedule = "a schedule such as 'defaultgoal@0,gold@2000000', whose steps begin with 0 and rise"
+        raise UserError(f"the goals must be {schedule}, not {shown(text)} ({GOALS})")
     return tuple(turns)
 
 

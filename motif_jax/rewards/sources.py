@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.rewards.options import chosen
-from motif_jax.rewards.registry import FLAG, PATHS, find_class, user_code
+from motif_jax.rewards.registry import FLAG, PATHS, chosen, find_class, user_code
 from motif_jax.rewards.section import NamedSources
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError

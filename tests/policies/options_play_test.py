@@ -12,7 +12,7 @@ from motif_jax.envs.world import WAIT
 from motif_jax.networks.actions import OptionHeads
 from motif_jax.policies.model import Model
 from motif_jax.policies.player import PolicyPlayer
-from motif_jax.rewards.options import mixtures
+from motif_jax.rewards.registry import mixtures
 
 pytestmark = pytest.mark.quick
 GAMES = 6

@@ -260,13 +260,11 @@ def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
         return None
     with naming(f"{SECTION}.init_from"):
         reward = load_reward(Path(section.init_from).expanduser(), "last")
-    if not reward.reads_only_messages:
-        raise UserError(f"the reward in {section.init_from!r} reads more than messages ({SECTION}.init_from)")
+    ranks, encoder = isinstance(kind, Ranking), reward.options["message"]
+    if not reward.reads_only_messages or (ranks and encoder != section.message):
+        needed = f"must read messages alone, and for ranking with the encoder {section.message!r}, not {encoder!r}"
+        raise UserError(f"the reward in {section.init_from!r} {needed} ({SECTION}.message, .init_from)")
     if isinstance(kind, Ranking):
-        if reward.options["message"] != section.message:
-            encoders = f"{reward.options['message']!r}, not {section.message!r}"
-            what = f"the reward in {section.init_from!r} has the encoder {encoders}"
-            raise UserError(f"{what} ({SECTION}.message, .init_from)")
         kind.start_from(reward.params, RunningStats(WEIGHT, reward.statistics.mean, reward.statistics.variance))
         return None
     quantile = config.policy.threshold_quantile

@@ -37,8 +37,7 @@ from motif_jax.policies.model import Model, make_policy_model, read_policy
 from motif_jax.policies.player import EpisodePlayer, PolicyPlayer
 from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
 from motif_jax.rewards.online.source import OnlineSource
-from motif_jax.rewards.options import GAME, OptionPlan, behaviours_of, find_plan
-from motif_jax.rewards.registry import ONLINE
+from motif_jax.rewards.registry import GAME, ONLINE, OptionPlan, behaviours_of, find_plan
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, trusted_classes
 from motif_jax.stages import make_pool, workers_of

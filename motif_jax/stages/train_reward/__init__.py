@@ -6,6 +6,7 @@ This module is quick to import; fitting.py trains.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any
 from motif_jax.config.table import PATH, Flag, Number, Text, Whole, value
 from motif_jax.files import read_json
 from motif_jax.preferences.questions import NEUTRAL
-from motif_jax.preferences.store import PairDataset, annotation_folder, digest_of, fingerprint
+from motif_jax.preferences.store import NAME, PairDataset, annotation_folder, digest_of, fingerprint
+from motif_jax.rewards.registry import to_number
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.annotate import AnnotateConfig, label_name
 from motif_jax.structs import UserError
@@ -111,14 +113,11 @@ def parse_annotators(text: str) -> dict[str, float]:
     weights: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, weight = part.partition(":")
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in weights:
-            raise UserError(f"{text!r} does not list annotations as name:weight,name:weight ({FLAG})")
-        try:
-            weights[name] = float(weight) if weight else 1.0
-        except ValueError:
-            weights[name] = -1.0
-        if not 0 < weights[name] < float("inf"):
-            raise UserError(f"the weight of annotation {name!r} must be a positive number, not {weight!r} ({FLAG})")
+        number = to_number(weight or "1")
+        if not re.fullmatch(NAME, name) or name in weights or not 0 < number < math.inf:
+            form = "annotations are given as name:weight,name:weight, with weights above 0"
+            raise UserError(f"{form}, not as {text!r} ({FLAG})")
+        weights[name] = number
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 
@@ -143,10 +142,7 @@ def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str
 
 def check(config: RewardConfig) -> None:
     """Raises UserError for values that cannot work."""
-    section = config.reward
-    parse_annotators(section.annotators)
-    if section.message == "none" and section.reads_only_messages:
-        raise UserError("the reward needs at least one input (--config.reward.message, .blstats, .crop, .glyphs)")
+    parse_annotators(config.reward.annotators)
 
 
 def is_complete(config: RewardConfig, workdir: Path) -> bool:

@@ -215,16 +215,10 @@ def find_extra(dataset: PairDataset, section: TrainReward) -> preference.Extra |
 
 def check_targets(target: np.ndarray, names: str) -> None:
     """Raises a UserError if nothing can be learnt from the labels: all unknown, all ties, or all for one side."""
-    known = target[~np.isnan(target)]
-    where = f"in annotation {names!r} ({ANNOTATORS})"
-    if not len(known):
-        raise UserError(f"no pair has a known label {where}: run --stage=annotate first")
-    if (known == 0.5).all():
-        raise UserError(f"all {len(known):,} labels are ties {where}: there is nothing to learn")
-    sides = known[known != 0.5] > 0.5
-    if sides.all() or not sides.any():
-        side = "second" if sides.all() else "first"
-        raise UserError(f"all {len(sides):,} preferences are for the {side} moment {where}: there is nothing to learn")
+    first, ties, second = ((target < 0.5).sum(), (target == 0.5).sum(), (target > 0.5).sum())
+    if not first or not second:
+        counts = f"{first:,} labels for the first moment, {second:,} for the second and {ties:,} ties"
+        raise UserError(f"there is nothing to learn in annotation {names!r}: it has {counts} ({ANNOTATORS})")
 
 
 def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray | None:
