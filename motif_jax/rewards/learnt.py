@@ -90,13 +90,10 @@ def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
 def read_quantiles(checkpoint: Path, num_iter: int) -> tuple[int, dict[str, float], str]:
     """The row of `../reward_metrics/train_norm_quantiles.csv` that belongs to a checkpoint.
 
-    The published system writes a checkpoint and a row per epoch, and its `num_iter` counts optimiser steps. If there
-    are as many checkpoints as rows, the rank of a checkpoint is the number of its row. Otherwise this takes the last
-    row, as the published system does for every checkpoint. `num_iter`: of that checkpoint, equal to N of
-    `checkpoint_N.pth`.
-
-    Returns:
-      The epoch, 0 before any training; its quantiles by level; why this may be the row of another epoch, "" if certain.
+    The published system writes a checkpoint and a row per epoch. If there are as many checkpoints as rows, the rank of
+    a checkpoint is the number of its row. Otherwise this takes the last row, as the published system always does.
+    `num_iter`: optimiser steps before that checkpoint, equal to N of `checkpoint_N.pth`. Returns the epoch, 0 before
+    any training; its quantiles by level; why this may be another epoch's row, "" if certain.
     """
     table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
     with legible(f"the quantiles in {str(table)!r}", FLAG, csv.Error):
@@ -160,11 +157,16 @@ class Reward:
         return not observations_beside(self.options)
 
     def __call__(self, captions: Iterable[str] | np.ndarray, **more: np.ndarray) -> Values:
-        """Computes the rewards of texts, or of messages as NLE gives them. [B, 256] uint8
+        """The rewards of texts, or of messages as NLE gives them. [B, 256] uint8
 
         `more`: further inputs of the reward: `vector` [B, 27] (scaled), `blstats` [B, 27], `glyphs` [B, 21, 79].
         """
-        messages = as_messages(captions)
+        if isinstance(captions, str):  # its letters would be valued
+            raise TypeError("give a list of texts, or messages of [B, 256] uint8")
+        if isinstance(captions, np.ndarray) and captions.dtype == np.uint8:
+            messages = captions
+        else:
+            messages = np.array([encode(text) for text in captions], np.uint8).reshape(-1, WIDTH)
 
         def value(rows: np.ndarray) -> Any:
             inputs = {name: np.asarray(array)[rows] for name, array in more.items()}
@@ -240,12 +242,3 @@ def export_reward(reward: Reward, directory: str | Path) -> Path:
     lines = [",".join(levels), *[row] * (epoch + 1)]  # one row per epoch; the published system reads the last one
     write_whole(table, ("\n".join(lines) + "\n").encode())
     return file
-
-
-def as_messages(captions: Iterable[str] | np.ndarray) -> np.ndarray:
-    """Encodes texts as NLE's messages; arrays of messages are returned as they are. [B, 256] uint8"""
-    if isinstance(captions, np.ndarray) and captions.dtype == np.uint8:
-        return captions
-    if isinstance(captions, str):  # its letters would be valued
-        raise TypeError("give a list of texts, or messages of [B, 256] uint8")
-    return np.array([encode(text) for text in captions], np.uint8).reshape(-1, WIDTH)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 
 from motif_jax.annotation.backends import CaptionBackend, find_backend
 from motif_jax.annotation.section import AnnotateSection
-from motif_jax.config import table
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, shown, value
 from motif_jax.devices.releases import check_saved
 from motif_jax.envs.texts import texts_of
@@ -76,31 +75,28 @@ class DistillationValues:
 # ---- the source online
 
 
-class Judged(NamedTuple):
-    """A kind of online reward that a judge's labels decide."""
-
-    has_network: bool = False  # which learns from the labels
-    asks_pairs: bool = False  # questions compare two captions instead of judging one
-
-
-JUDGED = {"retrieval": Judged(), "classification": Judged(True), "ranking": Judged(True, True)}
+# Kinds of online rewards that a judge's labels decide, and whether its questions compare two captions.
+JUDGED = {"retrieval": False, "classification": False, "ranking": True}
 KINDS = (*JUDGED, *ONLINE_REWARDS)
-OF_PAIRS = ("floor", "pairs_per_update", "sample")  # values of ranking without an anchor
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"  # flag
 GOALS = f"{SECTION}.goals"
 
 
+def asks_pairs(kind: str) -> bool:
+    """Whether questions compare two captions instead of judging one."""
+    return JUDGED.get(kind, False)
+
+
+ANCHORED = Use(
+    "policy.online.kind=ranking and .normalise=True",
+    lambda section: asks_pairs(section["kind"]) and bool(section["normalise"]),
+)
+
+
 def is_anchored(section: Mapping[str, Any]) -> bool:
     """Whether a section `policy.online`, or the facts of a source, compares each caption with the neutral moment."""
-    return _can_be_anchored(section) and section.get("anchor", "none") == "neutral"
-
-
-def _can_be_anchored(section: Mapping[str, Any]) -> bool:
-    return asks_pairs(section["kind"]) and bool(section["normalise"])
-
-
-ANCHORED = Use("policy.online.kind=ranking and .normalise=True", _can_be_anchored)
+    return ANCHORED.when(section) and section.get("anchor", "none") == "neutral"
 
 
 @dataclass(frozen=True)
@@ -197,11 +193,6 @@ def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> Ann
     return replace(section, goal=goal, samples=1, server=replace(section.server, patience_s=patience_s))
 
 
-def asks_pairs(kind: str) -> bool:
-    """Whether questions compare two captions instead of judging one."""
-    return kind in JUDGED and JUDGED[kind].asks_pairs
-
-
 def check_choice(choice: Any, config: Any, world: Any) -> None:
     """See `SourceChoice.check`: values that do not work together."""
     section, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
@@ -213,23 +204,16 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
         else:
             backend = find_backend(config.annotate)
             if not issubclass(backend, CaptionBackend):
-                choices = "model, vllm, server, judge or lexicon (--config.annotate.backend)"
-                name = config.annotate.backend
-                raise UserError(f"the backend {name!r} cannot be asked during training: choose {choices}")
+                what = f"the backend {config.annotate.backend!r} cannot be asked during training"
+                raise UserError(f"{what}: choose model, vllm, server, judge or lexicon (--config.annotate.backend)")
             if len(turns) > 1 and backend.in_process and not backend.uses_jax:
-                server = "--config.annotate.backend=server"
-                raise UserError(f"a model in this process has one goal: use a server for several ({GOALS}; {server})")
+                what = "a model in this process has one goal: use a server for several"
+                raise UserError(f"{what} ({GOALS}, --config.annotate.backend=server)")
             for turn in turns:
                 judge = judge_section(config.annotate, turn.goal, section.patience_s)
                 backend(judge, texts, config.seed, not asks_pairs(section.kind)).check()
     except UserError as error:  # the goal is in the schedule here
         raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
-    if is_anchored(vars(section)):
-        changed = table.describe_changed("policy.online", table.table_of(OnlineValues), vars(section), OF_PAIRS)
-        if changed:
-            raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
-    if section.order == "uncertain" and (judgeless or not JUDGED[section.kind].has_network):
-        raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     check_saved(section.init_from, f"{SECTION}.init_from")
 
 

@@ -5,7 +5,7 @@ import pytest
 from conftest import get_config, is_complete
 
 from motif_jax.files import read_json
-from motif_jax.preferences.writer import FinishedEpisode, PairWriter, cut, stretch_starts
+from motif_jax.preferences.store import FinishedEpisode, PairWriter, cut, stretch_starts
 from motif_jax.stages import collect
 from motif_jax.structs import ArraySpec, EpisodeInfo
 

@@ -59,7 +59,6 @@ ROWS = [
     ("online", {"policy.online.goals": "gold@0,stairs@7,combat@7"}, "whose steps begin with 0 and rise"),
     ("online", {"policy.online.goals": "gold@0,stars@7"}, "and not 'stars'"),
     ("online", {"policy.online.kind": "words"}, "needs a file of word vectors"),
-    ("online", {"policy.online.order": "uncertain"}, "needs a network, which 'retrieval' lacks"),
     ("online", {"policy.online.init_from": "/none"}, "there is no directory '/none'"),
     ("online", {"annotate.backend": "score"}, "cannot be asked during training"),
     ("groups", {"policy.grpo.group_size": 3}, "8 games at once cannot play groups of 3 episodes"),

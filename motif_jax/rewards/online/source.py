@@ -64,10 +64,7 @@ class OnlineSource(Captioned):
     """Rewards captions by a judge's answers so far."""
 
     def __init__(self, facts: Facts, config: SourcesConfig | None = None, judge: OnlineJudge | None = None):
-        """Begins without captions and labels.
-
-        `facts`: see `make_facts`. Without `config` it cannot `advance`; only the first host has a `judge`.
-        """
+        """`facts`: see `make_facts`. Without `config` it cannot `advance`; only the first host has a `judge`."""
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._judge = dict(facts), judge
         self._section: Any = config and config.policy.online
@@ -184,7 +181,6 @@ class OnlineSource(Captioned):
         return len(self.store.answered) - before
 
     def _swap(self) -> None:
-        """Makes a new snapshot."""
         self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), self.store.labelled())
 
     # ---- checkpoints
@@ -239,7 +235,7 @@ class OnlineSource(Captioned):
 
     def close(self) -> None:
         if self._judge:
-            self._judge.close()
+            self._judge.stream.close()
 
 
 def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
@@ -331,7 +327,7 @@ class OnlineJudge:
         self._seconds: dict[str, list[float]] = {"latency_s": [], "age_s": []}
 
     def resume(self, goal: str, asked: int, step: int) -> None:
-        """Continues from a checkpoint, with this goal and the number of questions `asked` until this step."""
+        """Continues from a checkpoint of this step, with the number of questions `asked` so far."""
         self._begin_log(step)
         self.stream.taken = asked
         self.switch_goal(goal)
@@ -431,16 +427,13 @@ class OnlineJudge:
         metrics |= {"under_way": float(self.stream.under_way), "down_s": self._down_s}
         return metrics | {"failures": failures, "strangers": strangers}
 
-    def close(self) -> None:
-        self.stream.close()
-
 
 def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
     """The waiting questions, the most urgent first.
 
-    `order`: "recency": the last seen caption, or the newest pair, first; "count": the most frequent caption first; a
-    pair has the smaller count of its captions, or the count of the caption beside the neutral moment; "uncertain": the
-    least certain answer first, by `kind`.
+    `order`: "recency": the last seen caption, or the newest pair; "count": the most frequent caption, where a pair has
+    the smaller count of its captions, or that of the one beside the neutral moment; "uncertain": the least certain
+    answer, by `kind`.
     """
     waiting = store.waiting
     first, second = store.questions["first"][waiting], store.questions["second"][waiting]

@@ -128,7 +128,7 @@ def learnt_from(config: RewardConfig) -> dict[str, float]:
 
 
 def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str]:
-    """Checksums of the dataset and of all labels, which identify what a reward was learnt from."""
+    """Checksums of the dataset and of all labels, by name."""
     checksums = {"dataset": fingerprint(dataset)}
     for name in learnt_from(config):
         checksums[name] = digest_of(dataset.preference(name))
@@ -150,11 +150,10 @@ def is_complete(config: RewardConfig, workdir: Path) -> bool:
     section, file = config.reward, workdir / FOLDER / f"{SUMMARY}.json"
     if not file.exists():
         return False
-    done = read_json(file)
-    learnt, names = sorted(done["annotators"]), [] if section.import_from else sorted(learnt_from(config))
-    if learnt != names:
-        one, other = (", ".join(names) or "elsewhere" for names in (learnt, names))
-        what = f"the reward in {str(workdir)!r} was learnt from {one}, not from {other}"
+    done, names = read_json(file), [] if section.import_from else learnt_from(config)
+    before, now = (", ".join(sorted(some)) or "elsewhere" for some in (done["annotators"], names))
+    if before != now:
+        what = f"the reward in {str(workdir)!r} was learnt from {before}, not from {now}"
         raise UserError(f"{what}: choose another --workdir")
     if not (file.parent / "checkpoints" / str(done["epoch"])).is_dir():  # moved away, to start again
         return False
