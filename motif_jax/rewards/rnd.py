@@ -15,6 +15,7 @@ the policy, on the learner's devices. Rewards are computed on one of these from 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,31 +69,14 @@ def add_values(stats: RunningStats, values: jax.Array, weight: jax.Array) -> Run
 # numbers are unchanged.
 
 
-def size_of(name: str, spec: ArraySpec) -> int:
-    """Returns the number of features of an observation."""
-    if is_text(spec):
-        return PLACES
-    return math.prod(spec.shape) * (CELL_SIZE if is_picture(spec) else 1)
-
-
-def is_text(spec: ArraySpec) -> bool:
-    """Whether an observation is a text."""
-    return spec.kind in ("", "text") and spec.dtype == "uint8" and len(spec.shape) == 1
-
-
-def is_picture(spec: ArraySpec) -> bool:
-    """Whether an observation is a map of kinds of cells."""
-    return spec.kind != "vector" and np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1
-
-
 def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Mapping[str, jax.Array]) -> jax.Array:
-    """Returns the features of N observations, concatenated in the order of `specs`. [N, D] float32"""
+    """The features of N observations, concatenated in the order of `specs`. [N, D] float32"""
     parts = []
     for name, spec in specs.items():
         array = observations[name]
-        if is_text(spec):
+        if spec.kind in ("", "text") and spec.dtype == "uint8" and len(spec.shape) == 1:
             part = trigrams(array, PLACES)
-        elif is_picture(spec):
+        elif spec.kind != "vector" and np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1:  # kinds of cells
             part = cells[array.astype(jnp.int32) % CELLS]
         else:
             part = scale(array) if name == "blstats" else array.astype(jnp.float32)
@@ -106,7 +90,6 @@ class NoveltyNetwork(Layers):
     GAIN = math.sqrt(2)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[N, sizes[0]] -> [N, sizes[-1]]"""
         *hidden, last = self.linears
         for linear in hidden:
             x = elu(linear(x))
@@ -121,7 +104,7 @@ class Fixed(NamedTuple):
 
 
 class NoveltyState(NamedTuple):
-    """The state of the networks and of their training."""
+    """The networks and their training."""
 
     fixed: Fixed
     params: Any  # parameters of the predictor
@@ -141,7 +124,9 @@ class Novelty(NamedTuple):
 
 def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) -> Novelty:
     """Makes the functions; `update` is for `mesh.map_update(update, mesh, batch_axis=1)`."""
-    inputs = sum(size_of(name, spec) for name, spec in specs.items())
+    shapes = {name: jax.ShapeDtypeStruct((1, *spec.shape), spec.dtype) for name, spec in specs.items()}
+    cells = jax.ShapeDtypeStruct((CELLS, CELL_SIZE), jnp.float32)
+    inputs = jax.eval_shape(functools.partial(features, specs), cells, shapes).shape[-1]
     optimizer = optax.adam(learning_rate)
     target_sizes, predictor_sizes = (inputs, hidden, outputs), (inputs, hidden, hidden, outputs)
     target_graph, predictor_graph = (

@@ -63,8 +63,8 @@ def summarise_values(
 ) -> RewardStatistics:
     """The statistics of a reward from its raw `values` on all captions, or on moments with counts of one. [U]
 
-    `counts`: how often each occurs in the training pairs; 0 excludes it. [U] `decimals`: of quantiles; the published
-    system prints two. `anchor`: raw reward of the neutral moment, if that is to be 0.
+    `counts`: how often each occurs in the training pairs; 0 excludes it. [U] `decimals`: of quantiles. `anchor`: raw
+    reward of the neutral moment, if that is to be 0.
     """
     seen = counts > 0
     values, counts = values[seen].astype(np.float64), counts[seen].astype(np.float64)
@@ -138,14 +138,11 @@ def compare_with_worth(
 
         share = (r - r0) / (r* - r0)      inflation = share / (w / w*), 1 where the reward is in proportion to the worth
 
-    Args:
-      values, worth, counts: raw reward, worth and number of appearances in training of each distinct caption. [U]
-      held_out: the captions to compare; those that training has seen are left out. [U] bool
-      neutral: raw reward of the neutral moment; None: unknown, as are then shares and inflation.
-
-    Returns:
-      `captions`, their number; `linear` and `rank`, correlations; `inflation`, the median over captions with a worth
-      between 0 and the best; `levels`, from the lowest worth to the highest: the mean share of the captions with it.
+    `values`, `worth`, `counts`: raw reward, worth and appearances in training of each distinct caption. [U] `held_out`:
+    the captions to compare; those that training has seen are left out. [U] bool `neutral`: raw reward of the neutral
+    moment; None: unknown, as are then shares and inflation. Returns `captions`, their number; `linear` and `rank`,
+    correlations; `inflation`, the median over captions with a worth between 0 and the best; `levels`, from the lowest
+    worth to the highest: the mean share of the captions with it.
     """
     held_out = held_out & (counts == 0)
     values, given = values.astype(np.float64), worth[held_out]
