@@ -63,8 +63,6 @@ class PairDataset:
     def __init__(self, path: str | Path, follow_links: bool = True):
         """`follow_links`: its arrays may be links out of it, as in a workdir whose dataset was collected elsewhere."""
         self.path, self._follow_links = Path(path), follow_links
-        if not self.path.is_dir():
-            raise UserError(f"there is no dataset directory {str(self.path)!r} ({FLAG})")
         self.data = self._open_all("data", DATA)  # [N, 2, L, ...]
         self.info = self._open_all("info", INFO)  # [N, 2]
         first = self.data.get("message", np.zeros(0))

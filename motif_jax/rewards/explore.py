@@ -29,16 +29,12 @@ class Explore(RewardSource):
         rewards = np.zeros(drawn.shape, np.float32)
         for column, game in enumerate(rollouts["game"][0].tolist()):
             seen = self._seen.setdefault(game, {})
-            steps = zip(
-                rollouts["first"][:-1, column].tolist(),
-                drawn[:, column].tolist(),
-                map(tuple, levels[:, column].tolist()),
-                strict=True,
-            )
-            for step, (first, squares, level) in enumerate(steps):
+            columns = rollouts["first"][:-1, column], drawn[:, column], levels[:, column]
+            steps = zip(*(array.tolist() for array in columns), strict=True)
+            for step, (first, squares, (branch, depth)) in enumerate(steps):
                 if first:
                     seen.clear()
-                before = seen.get(level, 0 if seen else squares)
-                seen[level] = max(before, squares)
-                rewards[step, column] = seen[level] - before
+                before = seen.get((branch, depth), 0 if seen else squares)
+                seen[branch, depth] = max(before, squares)
+                rewards[step, column] = seen[branch, depth] - before
         return rewards

@@ -84,11 +84,11 @@ class RewardSources:
     def check(self, rewards: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
         """Raises UserError, with the source's name, if rewards have another shape or are not finite."""
         for name, array in rewards.items():
-            source = f"the reward source {name!r}"
-            if np.shape(array) != shape:
-                raise UserError(f"{source} must return rewards of shape {shape}, not {np.shape(array)} ({FLAG})")
-            if not np.isfinite(array).all():
-                raise UserError(f"{source} returned a reward that is not finite ({FLAG})")
+            if np.shape(array) != shape or not np.isfinite(array).all():
+                returned = f"{np.shape(array)}, or not finite"
+                raise UserError(
+                    f"the reward source {name!r} must return rewards of shape {shape}, not {returned} ({FLAG})"
+                )
 
     # ---- the learner's thread
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.config.table import LARGEST, shown
+from motif_jax.config.table import LARGEST
 from motif_jax.structs import UserError
 
 Z95 = 1.96  # 95 % of a normal distribution lie within this number of standard deviations
@@ -51,10 +51,9 @@ class RewardStatistics(NamedTuple):
 def read_statistics(record: Mapping[str, Any], source: Path) -> RewardStatistics:
     """Reads the statistics of the checkpoint `source`; raises UserError if they are not finite."""
     statistics = RewardStatistics(**record)
-    own = {"mean": statistics.mean, "variance": statistics.variance, "anchor": statistics.zero}
-    for name, number in (own | statistics.quantiles).items():
-        if not abs(number) <= LARGEST:
-            raise UserError(f"the statistics in {str(source)!r} are not finite: {name} is {shown(number)}")
+    numbers = [statistics.mean, statistics.variance, statistics.zero, *statistics.quantiles.values()]
+    if not all(abs(number) <= LARGEST for number in numbers):
+        raise UserError(f"the statistics in {str(source)!r} are not finite numbers")
     return statistics
 
 
