@@ -85,10 +85,8 @@ class RewardSources:
         """Raises UserError, with the source's name, if rewards have another shape or are not finite."""
         for name, array in rewards.items():
             if np.shape(array) != shape or not np.isfinite(array).all():
-                returned = f"{np.shape(array)}, or not finite"
-                raise UserError(
-                    f"the reward source {name!r} must return rewards of shape {shape}, not {returned} ({FLAG})"
-                )
+                wanted = f"finite rewards of shape {shape}; they have shape {np.shape(array)}"
+                raise UserError(f"the reward source {name!r} must return {wanted} ({FLAG})")
 
     # ---- the learner's thread
 
