@@ -271,11 +271,14 @@ class OptionPlan(NamedTuple):
 
 def find_plan(config: NamedSources) -> OptionPlan | None:
     """The plan of a config; None if it has no options."""
-    section = config.policy
+    section, mixes = config.policy, config.policy.controller_chooses == MIXTURES
     if not section.options.strip():
+        if section.controller.strip() or mixes:
+            flags = f"{OPTIONS_FLAG}, {CONTROLLER_FLAG}, --config.policy.controller_chooses"
+            raise UserError(f"a controller needs options to choose from, and mixtures options to mix ({flags})")
         return None
     plan = parse_plan(section.options, section.controller, section.control.length, make_world(config.env).specs)
-    if section.controller_chooses != MIXTURES:
+    if not mixes:
         return plan
     if unnamed := [name for name in plan.names if not name.isidentifier()]:
         needed = f"names of letters, digits and underscores, as in NAME={unnamed[0]}"
@@ -302,8 +305,6 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
     if len(set(names)) < max(len(names), 2):
         count = f"at least two options, all of different names, not {len(names)}: {shown(options)}"
         raise UserError(f"a controller chooses among {count} ({OPTIONS_FLAG})")
-    if not controller.strip():
-        raise UserError(f"a controller needs a reward for its choices, such as {GAME}:0.1 ({CONTROLLER_FLAG})")
     rows.append(_parse_sum(controller, known, CONTROLLER_FLAG))
     sources = {GAME: SourceChoice(GAME, "")}
     for choice in itertools.chain(*(row.values() for row in rows)):

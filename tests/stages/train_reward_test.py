@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from conftest import assert_same_bits, get_config, run_stage
+from conftest import assert_same_bits, get_config, is_complete, run_stage
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -35,10 +35,9 @@ def make_workdir(path, count: int = 1500, **dataset):
 
 
 def run(workdir, **values):
-    config = view(**{f"reward.{name}": value for name, value in values.items()})
-    train_reward.check(config)
-    if not train_reward.is_complete(config, workdir):
-        train_reward.STAGE.run(config, workdir)
+    config = settings(**{f"reward.{name}": value for name, value in values.items()})
+    if not is_complete(train_reward, config, workdir):
+        run_stage(train_reward, config, workdir)
     return read_json(workdir / "reward/statistics.json")
 
 
@@ -94,11 +93,11 @@ def params_of(workdir):
 
 @pytest.mark.journey
 def test_resumed_runs_end_with_the_same_bits(tmp_path):
-    for name, epochs in (("whole", (4,)), ("parts", (1, 2, 4))):
+    for name, epochs in (("whole", (3,)), ("parts", (1, 3))):
         workdir = make_workdir(tmp_path / name, 300)
         for number in epochs:
             summary = run(workdir, num_epochs=number)
-        assert [row["epoch"] for row in summary["history"]] == [0, 1, 2, 3, 4]
+        assert [row["epoch"] for row in summary["history"]] == [0, 1, 2, 3]
         assert [*read_lines(workdir / "reward/metrics.jsonl")] == summary["history"]
         assert [*(workdir / "reward/tensorboard").iterdir()]
     assert_same_bits(params_of(tmp_path / "whole"), params_of(tmp_path / "parts"))

@@ -218,7 +218,8 @@ def check_targets(target: np.ndarray, names: str) -> None:
     first, ties, second = (target < 0.5).sum(), (target == 0.5).sum(), (target > 0.5).sum()
     if not first or not second:
         counts = f"{first:,} labels for the first moment, {second:,} for the second and {ties:,} ties"
-        raise UserError(f"there is nothing to learn in annotation {names!r}: it has {counts} ({ANNOTATORS})")
+        what = f"there is nothing to learn in annotation {names!r}: it has {counts}"
+        raise UserError(f"{what}; label more pairs with --stage=annotate ({ANNOTATORS})")
 
 
 def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray | None:
