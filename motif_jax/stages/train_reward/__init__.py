@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import PATH, Flag, Number, Text, Whole, value
+from motif_jax.config.table import PATH, Flag, Number, Text, Whole, deciding, value
 from motif_jax.files import read_json
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.store import NAME, PairDataset, annotation_folder, digest_of, fingerprint
@@ -31,49 +31,41 @@ FLAG = "--config.reward.annotators"
 class TrainReward:
     """The learnt reward."""
 
-    annotators: str = value(
+    annotators: str = deciding(
         "",
         Text(longest=4000, piece=200, between=",:"),
         "annotations to learn from: name, or name:0.7,other:0.3; empty: that of the stage annotate",
-        decides=True,
     )
-    labels: str = value(
+    labels: str = deciding(
         AUTO,
         Text((AUTO, "soft", "hard")),
         "soft: probabilities if available; hard: verdicts; auto: soft",
-        decides=True,
         differs="labels are probabilities where the annotator gave them, and a moment without a message is paid 0",
     )
-    anchor: str = value(
+    anchor: str = deciding(
         AUTO,
         Text((AUTO, "neutral", "none")),
         "zero of the reward: neutral: a moment without a message; none: the mean; auto: neutral with soft labels, "
         "none with hard ones",
-        decides=True,
     )
-    message: str = value("lt_cnn", Text((*MESSAGE_ENCODERS, "none")), "encoder of the message", decides=True)
-    blstats: bool = value(False, Flag(), "also read the bottom line", decides=True)
-    crop: bool = value(False, Flag(), "also read the map around the hero", decides=True)
-    glyphs: bool = value(False, Flag(), "also read the whole map", decides=True)
-    learning_rate: float = value(
+    message: str = deciding("lt_cnn", Text((*MESSAGE_ENCODERS, "none")), "encoder of the message")
+    blstats: bool = deciding(False, Flag(), "also read the bottom line")
+    crop: bool = deciding(False, Flag(), "also read the map around the hero")
+    glyphs: bool = deciding(False, Flag(), "also read the whole map")
+    learning_rate: float = deciding(
         1e-4,
         Number(0, above=True),
         "learning rate; 1e-5 needs the paper's 500,000 pairs",
-        decides=True,
         differs="the reward's learning rate is 1e-4 rather than 1e-5",
     )
-    batch_size: int = value(1024, Whole(1, 2**20), "pairs per batch; smaller batches are padded", decides=True)
+    batch_size: int = deciding(1024, Whole(1, 2**20), "pairs per batch; smaller batches are padded")
     num_epochs: int = value(10, Whole(1), "epochs")
-    validation_share: float = value(
-        0.2, Number(0, 1, above=True, below=True), "share of the pairs held out for validation", decides=True
+    validation_share: float = deciding(
+        0.2, Number(0, 1, above=True, below=True), "share of the pairs held out for validation"
     )
-    import_from: str = value("", PATH, "published checkpoint_N.pth, used instead of training", decides=True)
-    reference_quantiles: bool = value(
-        False,
-        Flag(),
-        "round thresholds to two decimals",
-        decides=True,
-        differs="thresholds are not rounded to two decimals",
+    import_from: str = deciding("", PATH, "published checkpoint_N.pth, used instead of training")
+    reference_quantiles: bool = deciding(
+        False, Flag(), "round thresholds to two decimals", differs="thresholds are not rounded to two decimals"
     )
     tensorboard: bool = value(True, Flag(), "also write metrics for TensorBoard")
     wandb: str = value("", Text(longest=128), "project of Weights & Biases (pip install wandb); empty: off")
