@@ -115,10 +115,8 @@ def take_lock(folder: Path, part: Part) -> IO[bytes]:
     try:
         return take(folder / f".{part.stem}.lock")
     except Held as held:
-        raise UserError(
-            f"shard {part.number} of {part.of} of annotation {folder.name!r} is being written by {held.holder} "
-            "(--config.annotate.shard)"
-        ) from None
+        what = f"shard {part.number} of {part.of} of annotation {folder.name!r}"
+        raise UserError(f"{what} is being written by {held.holder} (--config.annotate.shard)") from None
 
 
 def folder_lock(folder: Path) -> IO[bytes]:
@@ -127,7 +125,7 @@ def folder_lock(folder: Path) -> IO[bytes]:
 
 
 def question_range(part: Part, num_questions: int) -> tuple[int, int]:
-    """The range of a shard's questions: the first number, and the number after the last."""
+    """The first question of a shard, and the number after its last."""
     return num_questions * part.number // part.of, num_questions * (part.number + 1) // part.of
 
 
@@ -181,8 +179,6 @@ def check_same(folder: Path, record: Mapping[str, Any], metadata: Mapping[str, A
     before = record["facts"]
     for key in metadata | before:
         if before.get(key) != metadata.get(key):
-            if key == "dataset":
-                raise UserError(f"annotation {folder.name!r} in {str(folder)!r} was made from another dataset: {TRY}")
             old, new = (shown(values.get(key)) for values in (before, metadata))
             raise UserError(f"annotation {folder.name!r} has {key} = {old}, not {new}: {TRY}")
 
@@ -202,14 +198,12 @@ def check_free(dataset: PairDataset, name: str) -> None:
     """Raises UserError if the name belongs to labels from elsewhere, which must not be overwritten."""
     merged = annotation_folder(dataset.path, name) / "merged.json"
     if labels_file(dataset.path, name).exists() and not merged.exists():
-        raise UserError(
-            f"annotation {name!r} is in the dataset already and was not made by this stage: choose another "
-            "--config.annotate.custom_name"
-        )
+        what = f"annotation {name!r} is in the dataset already and was not made by this stage"
+        raise UserError(f"{what}: choose another --config.annotate.custom_name")
 
 
 def is_merged(dataset: PairDataset, name: str, metadata: Mapping[str, Any]) -> bool:
-    """Whether the merged labels of all shards exist and have this metadata."""
+    """Whether the labels of all shards are merged, with this metadata."""
     file = annotation_folder(dataset.path, name) / "merged.json"
     if not (file.exists() and labels_file(dataset.path, name).exists()):
         return False

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from motif_jax.envs.world import select_specs
-from motif_jax.rewards.source import Arrays, RewardSource, Setting
-from motif_jax.structs import UserError
+from motif_jax.rewards.source import Arrays, RewardSource
 
 BLSTATS, DRAWN = "event_blstats", "event_drawn"
 BRANCH, LEVEL = 23, 24  # of the bottom line
@@ -26,29 +24,17 @@ class Explore(RewardSource):
     def __init__(self) -> None:
         self._seen: dict[int, dict[tuple[int, int], int]] = {}  # squares of each level, in each game's current episode
 
-    @classmethod
-    def make(cls, setting: Setting) -> Explore:
-        try:
-            select_specs(setting.specs, cls.observations)
-        except UserError:
-            raise UserError("the reward source 'explore' needs NetHack's map (--config.policy.sources)") from None
-        return cls()
-
     def rewards(self, rollouts: Arrays) -> np.ndarray:
         drawn, levels = rollouts[DRAWN], rollouts[BLSTATS][..., [BRANCH, LEVEL]]
         rewards = np.zeros(drawn.shape, np.float32)
         for column, game in enumerate(rollouts["game"][0].tolist()):
             seen = self._seen.setdefault(game, {})
-            steps = zip(
-                rollouts["first"][:-1, column].tolist(),
-                drawn[:, column].tolist(),
-                map(tuple, levels[:, column].tolist()),
-                strict=True,
-            )
-            for step, (first, squares, level) in enumerate(steps):
+            columns = rollouts["first"][:-1, column], drawn[:, column], levels[:, column]
+            steps = zip(*(array.tolist() for array in columns), strict=True)
+            for step, (first, squares, (branch, depth)) in enumerate(steps):
                 if first:
                     seen.clear()
-                before = seen.get(level, 0 if seen else squares)
-                seen[level] = max(before, squares)
-                rewards[step, column] = seen[level] - before
+                before = seen.get((branch, depth), 0 if seen else squares)
+                seen[branch, depth] = max(before, squares)
+                rewards[step, column] = seen[branch, depth] - before
         return rewards

@@ -26,7 +26,7 @@ from motif_jax.networks.reward import observations_beside
 from motif_jax.rewards.preference import in_chunks, make_reward_model, make_value
 from motif_jax.rewards.statistics import RewardStatistics, read_statistics
 from motif_jax.structs import UserError, legible
-from motif_jax.system.foreign import read_text
+from motif_jax.system.foreign import check_regular, read_text
 
 # Reads and writes reward checkpoints of the published system, by mapping its state dict to our parameters.
 #
@@ -45,7 +45,6 @@ TENSORS = {("message", "embedding"): EMBEDDING} | {  # ours: theirs; kernels hav
     for ours, theirs in (("kernel", "weight"), ("bias", "bias"))
 }
 ACTIONS = 23
-LARGEST = 2**32  # maximum bytes of a checkpoint; published ones have a few million
 UNUSED = ("critic_linear.", "action_parameterization.")  # parts of their state dict that the reward does not use
 
 Arrays = dict[tuple[str, ...], np.ndarray]  # ours, by path
@@ -66,48 +65,35 @@ def _turned(path: tuple[str, ...], array: np.ndarray) -> np.ndarray:
 def read_checkpoint(file: Path) -> tuple[Arrays, dict[str, float]]:
     """Reads a `checkpoint_N.pth`: our parameters by path, and its `num_iter`, `reward_mean` and `reward_var`."""
     torch = _torch()
-    if not file.is_file():
-        raise UserError(f"there is no file {str(file)!r} ({FLAG})")
     try:
-        size = file.stat().st_size
-        if size > LARGEST:
-            raise ValueError(f"it has more than {LARGEST:,} bytes")
+        check_regular(file)
         if zipfile.is_zipfile(file):  # the current format; PyTorch does not verify its checksums
             with zipfile.ZipFile(file) as archive:
-                if sum(member.file_size for member in archive.infolist()) > size:
-                    raise ValueError("its parts are compressed, which PyTorch does not do")
-                if damaged := archive.testzip():
-                    raise ValueError(f"the checksum of {damaged!r} differs")
+                if sum(part.file_size for part in archive.infolist()) > file.stat().st_size or archive.testzip():
+                    raise ValueError("its parts are damaged, or compressed, which PyTorch does not do")
         checkpoint = torch.load(file, map_location="cpu", weights_only=True)
         used = {name: tensor for name, tensor in checkpoint["model"].items() if not name.startswith(UNUSED)}
         state = {name: tensor.float().numpy() for name, tensor in used.items()}
         metadata = {name: float(checkpoint[name]) for name in ("num_iter", "reward_mean", "reward_var")}
-        if missing := TENSORS.values() - state.keys():
-            raise UserError(f"this is not a reward that reads only messages: it has no {min(missing)!r} ({FLAG})")
-        if more := state.keys() - TENSORS.values():
-            raise UserError(f"this reward reads more than messages: it also has {min(more)!r} ({FLAG})")
+        if others := state.keys() ^ set(TENSORS.values()):
+            raise ValueError(f"a reward that reads only messages has other arrays, see {min(others)!r}")
         arrays = {ours: _turned(ours, state[theirs]) for ours, theirs in TENSORS.items()}
-        check_parameters({"model": state, **metadata}, file, FLAG)
         if metadata["reward_var"] <= 0 or metadata["num_iter"] < 0:
             raise ValueError("its variance or its number is negative")
-    except UserError:
-        raise
     except Exception as error:  # torch raises all kinds of exceptions for files of another format
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"cannot read {str(file)!r} as a PyTorch checkpoint of a reward: {reason} ({FLAG})") from error
+    check_parameters({"model": state, **metadata}, file, FLAG)
     return arrays, metadata
 
 
 def read_quantiles(checkpoint: Path, num_iter: int) -> tuple[int, dict[str, float], str]:
     """The row of `../reward_metrics/train_norm_quantiles.csv` that belongs to a checkpoint.
 
-    The published system writes a checkpoint and a row per epoch, and its `num_iter` counts optimiser steps. If there
-    are as many checkpoints as rows, the rank of a checkpoint is the number of its row. Otherwise this takes the last
-    row, as the published system does for every checkpoint. `num_iter`: of that checkpoint, equal to N of
-    `checkpoint_N.pth`.
-
-    Returns:
-      The epoch, 0 before any training; its quantiles by level; why this may be the row of another epoch, "" if certain.
+    The published system writes a checkpoint and a row per epoch. If there are as many checkpoints as rows, the rank of
+    a checkpoint is the number of its row. Otherwise this takes the last row, as the published system always does.
+    `num_iter`: optimiser steps before that checkpoint, equal to N of `checkpoint_N.pth`. Returns the epoch, 0 before
+    any training; its quantiles by level; why this may be another epoch's row, "" if certain.
     """
     table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
     with legible(f"the quantiles in {str(table)!r}", FLAG, csv.Error):
@@ -171,16 +157,16 @@ class Reward:
         return not observations_beside(self.options)
 
     def __call__(self, captions: Iterable[str] | np.ndarray, **more: np.ndarray) -> Values:
-        """Computes the rewards of texts, or of messages as NLE gives them. [B, 256] uint8
+        """The rewards of texts, or of messages as NLE gives them. [B, 256] uint8
 
         `more`: further inputs of the reward: `vector` [B, 27] (scaled), `blstats` [B, 27], `glyphs` [B, 21, 79].
         """
-        messages = as_messages(captions)
-        needed = {"vector": self.options["blstats"], "blstats": self.options["crop"]}
-        needed["glyphs"] = self.options["crop"] or self.options["glyphs"]
-        for name, reads in needed.items():
-            if bool(reads) != (name in more) or (reads and len(more[name]) != len(messages)):
-                raise TypeError(f"this reward reads {f'one {name!r} per caption' if reads else f'no {name!r}'}")
+        if isinstance(captions, str):  # its letters would be valued
+            raise TypeError("give a list of texts, or messages of [B, 256] uint8")
+        if isinstance(captions, np.ndarray) and captions.dtype == np.uint8:
+            messages = captions
+        else:
+            messages = np.array([encode(text) for text in captions], np.uint8).reshape(-1, WIDTH)
 
         def value(rows: np.ndarray) -> Any:
             inputs = {name: np.asarray(array)[rows] for name, array in more.items()}
@@ -256,15 +242,3 @@ def export_reward(reward: Reward, directory: str | Path) -> Path:
     lines = [",".join(levels), *[row] * (epoch + 1)]  # one row per epoch; the published system reads the last one
     write_whole(table, ("\n".join(lines) + "\n").encode())
     return file
-
-
-def as_messages(captions: Iterable[str] | np.ndarray) -> np.ndarray:
-    """Encodes texts as NLE's messages; arrays of messages are returned as they are. [B, 256] uint8"""
-    if isinstance(captions, np.ndarray) and captions.dtype == np.uint8:
-        if captions.ndim != 2 or captions.shape[1] != WIDTH:
-            raise TypeError(f"messages must be [B, {WIDTH}] uint8, not {captions.shape}")
-        return captions
-    texts = [] if isinstance(captions, str | bytes) else list(captions)
-    if isinstance(captions, str | bytes) or not all(isinstance(text, str) for text in texts):
-        raise TypeError("give a list of texts, or messages of [B, 256] uint8")
-    return np.array([encode(text) for text in texts], np.uint8).reshape(-1, WIDTH)

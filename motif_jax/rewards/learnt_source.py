@@ -119,10 +119,7 @@ class RewardTable:
     """Maps messages to rewards; call it with messages. They repeat, so nearly all are in its cache. Not thread-safe."""
 
     def __init__(self, value: Callable[[np.ndarray], np.ndarray], messages: np.ndarray, *, capacity: int = CAPACITY):
-        """Fills the table with known messages. [U, 256] uint8
-
-        `value`: the network, [K, 256] uint8 -> [K] float32. Before `capacity` is exceeded, others are removed.
-        """
+        """`value`: the network, [K, 256] uint8 -> [K]. `messages`: known ones, which are never removed. [U, 256]"""
         self.misses = 0  # number of messages for which the network had to run
         self._value, self._capacity, self._kept = value, max(capacity, len(messages)), messages
         self._index, self._values = CaptionIndex(), np.zeros(0, np.float32)
@@ -132,7 +129,7 @@ class RewardTable:
         return len(self._index)
 
     def __call__(self, messages: np.ndarray) -> np.ndarray:
-        """Returns the rewards of messages. [..., 256] uint8 -> [...] float32"""
+        """[..., 256] uint8 -> [...] float32"""
         flat = np.ascontiguousarray(messages).reshape(-1, messages.shape[-1])
         rows = self._index.lookup.find(flat)
         rewards = self._values[rows] if len(self) else np.zeros(len(flat), np.float32)
@@ -148,10 +145,9 @@ class RewardTable:
     def _add(self, messages: np.ndarray, values: np.ndarray) -> None:
         if len(self) + len(messages) > self._capacity:
             self._forget()
-        if len(self) + len(messages) > self._capacity:
-            return
-        added = self._index.add(messages)
-        self._values = np.append(self._values, values[added].astype(np.float32))
+        if len(self) + len(messages) <= self._capacity:
+            added = self._index.add(messages)
+            self._values = np.append(self._values, values[added].astype(np.float32))
 
     def _forget(self) -> None:
         """Removes all messages except the known ones."""
@@ -168,10 +164,8 @@ class LearntSource(RewardSource):
     is_learnt, caption_value = True, "z"
 
     def __init__(self, reward: Reward, mix: Mix, one_step_late: bool):
-        """Computes the rewards of the training data's captions in advance, if the reward reads only messages.
-
-        `one_step_late`: as published, a step is rewarded for the message shown before its action, rather than for the
-        message that the action led to; the last message of an episode is then never rewarded.
+        """`one_step_late`: as published, a step is rewarded for the message shown before its action, rather than for
+        the one that the action led to; the last message of an episode is then never rewarded.
         """
         self.reward, self.mix, self._one_step_late = reward, mix, one_step_late
         self._prefix = "" if one_step_late else "event_"
@@ -191,8 +185,7 @@ class LearntSource(RewardSource):
         newest = reward.facts["epoch"] if is_release(directory) else checkpoint_steps(directory)[-1]
         if which == "last" and reward.facts["epoch"] != newest:
             what = f"the last checkpoint of the reward in {str(source)!r}, {newest}, is damaged"
-            usable = f"--config.policy.reward_checkpoint={reward.facts['epoch']}"
-            raise UserError(f"{what}; one before it can be used: {usable}")
+            raise UserError(f"{what}: choose --config.policy.reward_checkpoint={reward.facts['epoch']}")
         return cls(reward, make_mix(section, reward), section.reference_alignment)
 
     @classmethod
@@ -201,7 +194,7 @@ class LearntSource(RewardSource):
         return cls(reward, Mix(**facts["mix"]), facts["one_step_late"])
 
     def moments(self, rollouts: Arrays) -> Arrays:
-        """Normalised rewards `z` and message `counts` of rollouts' steps. [T, B] each"""
+        """Normalised rewards `z`, and message `counts`. [T, B] each"""
         steps = len(rollouts["reward"])
         inputs = {name: rollouts[f"{self._prefix}{name}"][:steps] for name in self._needed}
         counts = inputs.pop("message_count")
@@ -212,7 +205,6 @@ class LearntSource(RewardSource):
         return {"z": z.reshape(counts.shape), "counts": counts}
 
     def shape(self, moments: Mapping[str, Any]) -> Any:
-        """See `RewardSource`; on the devices this is part of the learner's update."""
         return intrinsic_reward(moments["z"], moments["counts"], self.mix)
 
     def rewards(self, rollouts: Arrays) -> np.ndarray:
@@ -273,15 +265,15 @@ def make_mix(section: RewardsSection, reward: Reward | None) -> Mix:
 
 def best_value(reward: Reward) -> float:
     """The highest normalised reward of captions that training showed often, to measure shares by."""
-    if not (reward.reads_only_messages and reward.statistics.anchor is not None):
-        raise UserError(
-            "shares of the best reward need a reward that reads messages alone and pays a moment without a message 0: "
-            "train one with --config.reward.anchor=neutral (--config.policy.pay)"
-        )
-    often = reward.counts >= min(LEAST_TIMES, int(reward.counts.max(initial=0)))
-    best = float(reward.table().normalised[often].max(initial=0))
+    best = 0.0
+    if reward.reads_only_messages and reward.statistics.anchor is not None:
+        often = reward.counts >= min(LEAST_TIMES, int(reward.counts.max(initial=0)))
+        best = float(reward.table().normalised[often].max(initial=0))
     if best <= 0:
-        raise UserError("no caption has a higher reward than a moment without a message (--config.policy.pay)")
+        raise UserError(
+            "shares of the best reward need a reward that reads messages alone, and pays a moment without a message 0 "
+            "and others more: train one with --config.reward.anchor=neutral (--config.policy.pay)"
+        )
     return best
 
 

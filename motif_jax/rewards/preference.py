@@ -63,7 +63,7 @@ def without_padding(messages: np.ndarray) -> np.ndarray:
 
 
 def epoch_order(rows: np.ndarray, seed: int, epoch: int) -> np.ndarray:
-    """The rows, shuffled for an epoch; the order depends on the seed and the epoch only."""
+    """The rows, shuffled for an epoch."""
     return np.random.default_rng([seed, epoch]).permutation(rows)
 
 
@@ -77,15 +77,12 @@ def make_batches(
     least_items: int = 0,
     sided: np.ndarray | None = None,
 ) -> PairBatches:
-    """Splits rows into batches.
+    """Splits rows [M] into batches, in their order.
 
-    Args:
-      rows: row numbers of the dataset, in the order of the epoch. [M]
-      ids, target: the caption of every step of both moments [N, 2, L], and P(second is better) [N].
-      batch_size, num_devices: pairs per batch, over all n devices, which must divide it.
-      extra: further inputs of the model; with these, repeated captions stay separate.
-      least_items: minimum of K.
-      sided: whether a pair has a preference; by default where the target is not 1/2. [N] bool
+    `ids`, `target`: the caption of every step of both moments [N, 2, L], and P(second is better) [N]. `batch_size`,
+    `num_devices`: pairs per batch, over all n devices, which must divide it. `extra`: further inputs of the model; with
+    these, repeated captions stay separate. `least_items`: minimum of K. `sided`: whether a pair has a preference; by
+    default where the target is not 1/2. [N] bool
     """
     steps = -(-len(rows) // batch_size)
     flat = np.full(steps * batch_size, rows[0], np.int64)  # padded with a row that has a label
@@ -122,10 +119,7 @@ Value = Callable[..., jax.Array]
 
 
 def make_reward_model(options: Mapping[str, Any], seed: int) -> tuple[Apply, Any]:
-    """Returns the model as a function of parameters and inputs, and its initial parameters.
-
-    `options`: arguments of RewardModel.
-    """
+    """The RewardModel with these arguments as a function of parameters and inputs; its initial parameters."""
     graph, params = nnx.split(RewardModel(**options, rngs=nnx.Rngs(seed)), nnx.Param)
 
     def apply(params: Any, inputs: Mapping[str, jax.Array]) -> jax.Array:
@@ -198,11 +192,9 @@ def pair_loss(rewards: jax.Array, target: jax.Array) -> jax.Array:
 
 
 def make_reward_update(apply: Apply, optimizer: optax.GradientTransformation) -> Callable[..., TrainState]:
-    """Makes the training step, for `mesh.map_update`.
+    """Makes the training step, for `mesh.map_update`: `update(state, table, step, batches)` trains on batch `step`.
 
-    Returns:
-      `update(state, table, step, batches)`: trains on batch `step`. `table` is the text of every caption, [U, W] uint8;
-      `batches` are those of an epoch, with n = 1 here.
+    `table`: the text of every caption, [U, W] uint8. `batches`: of an epoch, with n = 1 here.
     """
 
     def update(state: TrainState, table: jax.Array, step: jax.Array, batches: PairBatches) -> TrainState:
@@ -239,7 +231,6 @@ class Model(NamedTuple):
     mesh: Mesh
 
     def learn(self, state: TrainState, batches: PairBatches) -> TrainState:
-        """Trains on all batches, one after the other."""
         placed = shard(batches, self.mesh, axis=1)
         for step in range(len(batches.captions)):
             state = self.update(state, self.table, np.int32(step), placed)

@@ -1,4 +1,4 @@
-"""The registry of reward sources: parses `--config.policy.sources`, and finds the classes that it names.
+"""The registry of reward sources, and the options that mix them: parses the config, finds the classes that it names.
 
     learnt,count:0.05,rnd:0.1,event_gold:0.2,code:rewards/gold.reward:0.1,my_package.my_module:MyBonus:0.2
 
@@ -6,31 +6,42 @@ The coefficient follows the name; that of `learnt` is `--config.policy.intrinsic
 that the world makes of each step. `code:FILE` is a program (code/), whose coefficient is 1 unless it is given;
 `code:write_reward` is the best program that this stage has written in the same workdir. Names are looked up here and
 nowhere else. To add a source, write its module, and a line in SOURCES with its values of the config. Loads no JAX.
+
+    --config.policy.options="gold:1,down=stairs:20+game:0.1" --config.policy.controller="game:0.1"
+
+An option is a sum of rewards, `NAME:FACTOR` joined by `+`; a factor of 1 may be left out, and `name=` names the
+option. A reward is a source, a reading, or `game`, what the world itself pays. If the controller chooses mixtures, it
+chooses a coefficient for each option. A mixture is named by them: `gold=0.5+stairs=1`; options that are missing have 0.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from motif_jax.config.table import Table, shown, tables_of
 from motif_jax.envs.own_code import failure, guarded, load_class
-from motif_jax.envs.world import suggest
-from motif_jax.names import PROMPT_NETWORKS, import_named
-from motif_jax.rewards.section import RewardsSection, SourcesConfig
+from motif_jax.envs.world import select_specs, suggest
+from motif_jax.envs.worlds import make_world
+from motif_jax.names import import_named
+from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection, SourcesConfig
 from motif_jax.rewards.source import RewardSource
-from motif_jax.structs import UserError
+from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
 
 FLAG = "--config.policy.sources"
 LEARNT, ONLINE = "learnt", "online"
 GAME = "game"  # the world's own reward, in options
 READING, PREFIX = "motif_jax.rewards.reading:Reading", "event_"  # a world's own reading of each step
-RND = "motif_jax.rewards.rnd:RandomDistillation"
+NO_READINGS = ("event_message_count", "event_drawn")  # numbers that describe the state rather than the step
 CODE, CODE_PREFIX = "motif_jax.rewards.code.source:CodeReward", "code"  # a program in a file
 SUFFIX = ".reward"  # of a program's file
 WRITTEN, BEST = "write_reward", f"best{SUFFIX}"  # the stage that writes programs, its directory, and its best program
@@ -51,13 +62,12 @@ SOURCES = {
     LEARNT: BuiltIn("motif_jax.rewards.learnt_source:LearntSource", "the learnt reward", "intrinsic_return", True),
     "count": BuiltIn("motif_jax.rewards.count:CountBonus", "the count bonus"),
     "explore": BuiltIn("motif_jax.rewards.explore:Explore", "newly drawn squares"),
-    "rnd": BuiltIn(RND, "random network distillation"),
+    "rnd": BuiltIn("motif_jax.rewards.rnd:RandomDistillation", "random network distillation"),
     ONLINE: BuiltIn("motif_jax.rewards.online.source:OnlineSource", "a judge's answers", in_replays=True),
 }
 PATHS = {source.path for source in SOURCES.values()} | {READING, CODE}
 CHECKS = {  # module:function of built-in sources that check more than the types of their values
-    READING: "motif_jax.rewards.reading:check_choice",
-    RND: "motif_jax.rewards.registry:check_distillation",
+    READING: "motif_jax.rewards.registry:check_reading",
     CODE: "motif_jax.rewards.code.source:check_choice",
     SOURCES[ONLINE].path: "motif_jax.rewards.section:check_choice",
 }
@@ -81,12 +91,18 @@ class SourceChoice(NamedTuple):
             find_class(self.path)
 
 
-def check_distillation(choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
-    """See `SourceChoice.check`."""
-    network = getattr(config.policy, "network", "")
-    if network in PROMPT_NETWORKS:
-        tokens = f"reads tokens, which the reward source {choice.name!r} cannot predict"
-        raise UserError(f"the network {network!r} {tokens}: choose another one ({FLAG}, .options, .network)")
+def check_reading(choice: SourceChoice, config: object, world: Any) -> None:
+    """See `SourceChoice.check`; of the world, only `specs` are read."""
+    try:
+        select_specs({name: world.specs[name] for name in readings(world.specs)}, [choice.name])
+    except UserError as error:
+        raise UserError(f"{error}; single numbers can be rewards ({FLAG})") from None
+
+
+def readings(specs: Mapping[str, ArraySpec]) -> tuple[str, ...]:
+    """The names of a world's readings: its observations `event_NAME` that are single numbers."""
+    numbers = (name for name, spec in specs.items() if not spec.shape and name.startswith(PREFIX))
+    return tuple(name for name in numbers if name not in NO_READINGS)
 
 
 def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:
@@ -102,10 +118,14 @@ def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:
         elif number is None and choice.path != CODE:
             needed = shown(f"{part}:0.1")
             raise UserError(f"the reward source {shown(part)} needs a coefficient, as in {needed} ({FLAG})")
-        if choice.name in choices:
-            raise UserError(f"the reward source {shown(choice.name)} is named twice in {shown(text)} ({FLAG})")
-        choices[choice.name] = choice
+        _put(choices, choice, text, FLAG)
     return [choice for choice in choices.values() if choice.name != LEARNT or choice.coefficient]
+
+
+def _put(choices: dict[str, SourceChoice], choice: SourceChoice, text: str, flag: str) -> None:
+    """Adds a choice by its name; raises UserError if there is another one with this name."""
+    if choices.setdefault(choice.name, choice) is not choice:
+        raise UserError(f"two rewards have the name {shown(choice.name)} in {shown(text)} ({flag})")
 
 
 def parse_entry(text: str, flag: str, known: Collection[str] = ()) -> tuple[SourceChoice, float | None]:
@@ -152,10 +172,7 @@ def _find_choice(name: str, flag: str, known: Collection[str]) -> SourceChoice:
         names = [*known, *SOURCES]
         hint = suggest(name, names, f"choose from {', '.join(names)}, or a module:Class")
         raise UserError(f"unknown reward {shown(name)} ({flag}): {hint}")
-    pieces = name.split(":")
-    if len(pieces) != 2 or not all(word.isidentifier() for word in name.replace(":", ".").split(".")):
-        raise UserError(f"a reward of your own is written as module:Class, not {shown(name)} ({flag})")
-    return SourceChoice(pieces[1], name)
+    return SourceChoice(name.rpartition(":")[2], name)  # `find_class` refuses what is not module:Class
 
 
 def _find_program(file: str, flag: str) -> SourceChoice:
@@ -163,11 +180,9 @@ def _find_program(file: str, flag: str) -> SourceChoice:
     if file == WRITTEN:
         return SourceChoice(f"{CODE_PREFIX}_written", CODE, file=file)
     stem = PurePath(file).name.removesuffix(SUFFIX)
-    if not file.endswith(SUFFIX) or not STEM.fullmatch(stem) or not file.isprintable():
-        raise UserError(
-            f"a program is a file NAME{SUFFIX}, whose NAME has up to 60 letters, digits and underscores, as in "
-            f"code:rewards/gold{SUFFIX}, or code:{WRITTEN}, not {shown(file)} ({flag})"
-        )
+    if not file.endswith(SUFFIX) or not STEM.fullmatch(stem):
+        form = f"a program is a file NAME{SUFFIX} (up to 60 letters, digits, underscores), or {WRITTEN}"
+        raise UserError(f"{form}, not {shown(file)} ({flag})")
     return SourceChoice(f"{CODE_PREFIX}_{stem}", CODE, file=file)
 
 
@@ -198,9 +213,7 @@ def shown_source(names: Iterable[str]) -> str:
 
 def find_class(path: str) -> type[RewardSource]:
     """Imports the class of `module:Class`, which may load JAX; raises UserError if it does not exist."""
-    source = load_class(path, "reward source", FLAG)
-    if not (isinstance(source, type) and issubclass(source, RewardSource)):
-        raise UserError(f"{shown(path)} is not a subclass of RewardSource ({FLAG})")
+    source: type[RewardSource] = load_class(path, "reward source", FLAG)
     return source
 
 
@@ -212,3 +225,188 @@ def user_code(path: str) -> contextlib.AbstractContextManager[None]:
         return failure(f"the reward source {path!r}", FLAG, error) if own else None
 
     return guarded(explain)
+
+
+# ---- options
+
+OPTIONS_FLAG, CONTROLLER_FLAG = "--config.policy.options", "--config.policy.controller"
+LENGTH_FLAG = "--config.policy.control.length"
+CONTROLLER = "controller"  # the name that no option has
+LENGTHS = (1, 2, 4, 8, 16, 32, 64, 128)  # game steps among which the controller chooses
+
+
+class OptionPlan(NamedTuple):
+    """K options and the N behaviours among which the controller chooses: the options themselves, or their mixtures.
+
+    Behaviours have the numbers 0 to N - 1, the controller has the number N.
+    """
+
+    names: tuple[str, ...]  # of the options
+    sources: tuple[SourceChoice, ...]  # all rewards that are mixed, except GAME; their coefficients are 1
+    factors: np.ndarray  # of the rewards (GAME first, then `sources`) for options and controller. [K + 1, S] float32
+    lengths: tuple[int, ...]  # in game steps, among which the controller chooses
+    coefficients: tuple[float, ...] = ()  # of an option's coefficient in mixtures; (): there are no mixtures
+    sum_to_one: bool = True  # coefficients of a mixture
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The weights of the options in each behaviour. [N, K] float32"""
+        if not self.coefficients:
+            return np.eye(len(self.names), dtype=np.float32)
+        return mixtures(self.coefficients, len(self.names), self.sum_to_one)
+
+    @property
+    def reward_factors(self) -> np.ndarray:
+        """Factors of the rewards for all behaviours and the controller. [N + 1, S] float32"""
+        return np.concatenate([self.weights @ self.factors[:-1], self.factors[-1:]])
+
+    @property
+    def controller(self) -> int:
+        return len(self.weights)
+
+    def record(self) -> dict[str, Any]:
+        mixture = {"coefficients": [*self.coefficients], "sum_to_one": self.sum_to_one} if self.coefficients else {}
+        return {"names": [*self.names], "lengths": [*self.lengths]} | mixture
+
+
+def find_plan(config: NamedSources) -> OptionPlan | None:
+    """The plan of a config; None if it has no options."""
+    section, mixes = config.policy, config.policy.controller_chooses == MIXTURES
+    if not section.options.strip():
+        if section.controller.strip() or mixes:
+            flags = f"{OPTIONS_FLAG}, {CONTROLLER_FLAG}, --config.policy.controller_chooses"
+            raise UserError(f"a controller needs options to choose from, and mixtures options to mix ({flags})")
+        return None
+    plan = parse_plan(section.options, section.controller, section.control.length, make_world(config.env).specs)
+    if not mixes:
+        return plan
+    if unnamed := [name for name in plan.names if not name.isidentifier()]:
+        needed = f"names of letters, digits and underscores, as in NAME={unnamed[0]}"
+        raise UserError(f"options that are mixed need {needed} ({OPTIONS_FLAG})")
+    coefficients = parse_coefficients(section.control.coefficients)
+    mixtures(coefficients, len(plan.names), section.control.sum_to_one)  # raises UserError if there are too many
+    return plan._replace(coefficients=coefficients, sum_to_one=section.control.sum_to_one)
+
+
+def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, ArraySpec]) -> OptionPlan:
+    """Parses the values of the config."""
+    known = (GAME, *(name.removeprefix(PREFIX) for name in readings(specs)))
+    names: list[str] = []
+    rows: list[Sum] = []
+    for part in filter(None, map(str.strip, options.split(","))):
+        name, equals, rewards = (word.strip() for word in part.rpartition("="))
+        rows.append(_parse_sum(rewards, known, OPTIONS_FLAG))
+        if equals and (name == CONTROLLER or not name.isidentifier()):
+            needed = f"has letters, digits and underscores, and is not {CONTROLLER!r}"
+            raise UserError(f"the name of an option {needed}: {shown(part)} ({OPTIONS_FLAG})")
+        name = name or "+".join(reward.removeprefix(PREFIX) for reward in rows[-1])
+        copies = sum(other.rstrip("0123456789") == name for other in names)
+        names.append(f"{name}{copies + 1}" if copies else name)
+    if len(set(names)) < max(len(names), 2):
+        count = f"at least two options, all of different names, not {len(names)}: {shown(options)}"
+        raise UserError(f"a controller chooses among {count} ({OPTIONS_FLAG})")
+    rows.append(_parse_sum(controller, known, CONTROLLER_FLAG))
+    sources = {GAME: SourceChoice(GAME, "")}
+    for choice in itertools.chain(*(row.values() for row in rows)):
+        alone = choice._replace(coefficient=1.0)
+        if sources.setdefault(choice.name, alone) != alone:
+            raise UserError(f"two rewards have the name {shown(choice.name)} in {shown(options)} ({OPTIONS_FLAG})")
+    if length != AUTO and not re.fullmatch("[1-9][0-9]{0,4}", length):
+        needed = f"{AUTO} or a number of game steps from 1 to 99,999"
+        raise UserError(f"the length of options must be {needed}, not {shown(length)} ({LENGTH_FLAG})")
+    factors = [[row[name].coefficient if name in row else 0.0 for name in sources] for row in rows]
+    lengths = LENGTHS if length == AUTO else (int(length),)
+    return OptionPlan(tuple(names), tuple(sources.values())[1:], np.array(factors, np.float32), lengths)
+
+
+def chosen(config: NamedSources) -> list[SourceChoice]:
+    """The reward sources that the config names: those that its options mix or, without options, those of the list."""
+    section, plan = config.policy, find_plan(config)
+    return list(plan.sources) if plan else parse_sources(section.sources, section.intrinsic_coefficient)
+
+
+Sum = dict[str, SourceChoice]  # rewards by name; their coefficients are the factors
+
+
+def _parse_sum(text: str, known: Collection[str], flag: str) -> Sum:
+    rewards: Sum = {}
+    for part in text.split("+"):
+        _put(rewards, parse_entry(part, flag, known)[0], text, flag)
+    return rewards
+
+
+# ---- mixtures
+
+Weights = tuple[float, ...]  # of a mixture, by option
+MIXTURES_FLAG = "--config.policy.control.coefficients"
+LARGEST, SMALLEST = 1000.0, 1e-6  # coefficients, beside 0; divided by their sum, they are more than 0 in float32
+LIMITS = f"a number from {SMALLEST:g} to {LARGEST:g}"
+MOST_MIXTURES = 1024
+
+
+@functools.lru_cache(16)
+def mixtures(coefficients: tuple[float, ...], options: int, sum_to_one: bool) -> np.ndarray:
+    """All mixtures of K options with these coefficients; the last option's changes fastest. [N, K]"""
+    if (count := len(coefficients) ** options) > MOST_MIXTURES:
+        of = f"{len(coefficients)} coefficients for each of {options} options"
+        raise UserError(f"{of} are {count:,} mixtures, more than {MOST_MIXTURES:,} ({MIXTURES_FLAG})")
+    rows = itertools.product(coefficients, repeat=options)
+    weights = np.array([_scaled(row, sum_to_one) for row in rows], np.float32)
+    weights.flags.writeable = False
+    return weights
+
+
+def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
+    """The weights, divided by their sum if wanted; equal weights if all are 0."""
+    if not any(weights):
+        return (1 / len(weights),) * len(weights)
+    return tuple(weight / sum(weights) for weight in weights) if sum_to_one else weights
+
+
+def parse_coefficients(text: str) -> tuple[float, ...]:
+    """Parses `config.policy.control.coefficients`."""
+    coefficients = tuple(map(to_number, text.split(",")))
+    if len(set(coefficients)) < max(len(coefficients), 2) or not all(map(_is_coefficient, coefficients)):
+        needed = f"at least two different coefficients, each 0 or {LIMITS}"
+        raise UserError(f"mixtures need {needed}, not {shown(text)} ({MIXTURES_FLAG})")
+    return coefficients
+
+
+def _is_coefficient(number: float) -> bool:
+    return number == 0 or SMALLEST <= number <= LARGEST
+
+
+def behaviours_of(plan: Mapping[str, Any]) -> list[str]:
+    """The names of all behaviours in a checkpoint's plan (`OptionPlan.record`): its options, or its mixtures."""
+    names = [*plan.get("names", ())]
+    if "coefficients" not in plan:
+        return names
+    return [named(names, weights) for weights in mixtures(tuple(plan["coefficients"]), len(names), plan["sum_to_one"])]
+
+
+def named(names: Sequence[str], weights: Sequence[float] | np.ndarray) -> str:
+    """The name of a mixture."""
+    return "+".join(f"{name}={weight:.3g}" for name, weight in zip(names, weights, strict=True) if weight)
+
+
+def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
+    """The number of the option, or the weights of the mixture, that `text` names.
+
+    `text`: in a mixture, a comma may stand for `+`. `plan`: of a checkpoint; empty without options.
+    """
+    names = [*plan.get("names", ())]
+    known = f"the options {', '.join(names)}" if names else "no options"
+    if "coefficients" not in plan:
+        if text not in names:
+            raise UserError(f"the policy has {known}{', and does not mix them' * ('=' in text)}, not {text!r}")
+        return names.index(text)
+    weights: dict[str, float] = {}
+    for part in text.replace(",", "+").split("+"):
+        name, equals, number = map(str.strip, part.partition("="))
+        if name not in names:
+            hint = suggest(name, names, "choose from these")
+            raise UserError(f"the policy mixes {known}, not {name!r}: {hint}")
+        weights[name] = to_number(number) if equals else 1.0
+    if not all(map(_is_coefficient, weights.values())) or not any(weights.values()):
+        raise UserError(f"the coefficients of a mixture must be 0 or {LIMITS}, and not all 0: {text!r}")
+    return _scaled(tuple(weights.get(name, 0.0) for name in names), plan["sum_to_one"])

@@ -15,6 +15,7 @@ the policy, on the learner's devices. Rewards are computed on one of these from 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ from motif_jax.devices.mesh import local_copy, map_update, replicate, total
 from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs, waited
 from motif_jax.networks.images import elu
-from motif_jax.networks.kinds import from_record, to_record
+from motif_jax.networks.kinds import PROMPT, from_record, to_record
 from motif_jax.networks.policy import Layers, scale, trigrams
 from motif_jax.rewards.preference import in_chunks
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
@@ -68,31 +69,14 @@ def add_values(stats: RunningStats, values: jax.Array, weight: jax.Array) -> Run
 # numbers are unchanged.
 
 
-def size_of(name: str, spec: ArraySpec) -> int:
-    """Returns the number of features of an observation."""
-    if is_text(spec):
-        return PLACES
-    return math.prod(spec.shape) * (CELL_SIZE if is_picture(spec) else 1)
-
-
-def is_text(spec: ArraySpec) -> bool:
-    """Whether an observation is a text."""
-    return spec.kind in ("", "text") and spec.dtype == "uint8" and len(spec.shape) == 1
-
-
-def is_picture(spec: ArraySpec) -> bool:
-    """Whether an observation is a map of kinds of cells."""
-    return spec.kind != "vector" and np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1
-
-
 def features(specs: Mapping[str, ArraySpec], cells: jax.Array, observations: Mapping[str, jax.Array]) -> jax.Array:
-    """Returns the features of N observations, concatenated in the order of `specs`. [N, D] float32"""
+    """The features of N observations, concatenated in the order of `specs`. [N, D] float32"""
     parts = []
     for name, spec in specs.items():
         array = observations[name]
-        if is_text(spec):
+        if spec.kind in ("", "text") and spec.dtype == "uint8" and len(spec.shape) == 1:
             part = trigrams(array, PLACES)
-        elif is_picture(spec):
+        elif spec.kind != "vector" and np.dtype(spec.dtype).kind in "iu" and len(spec.shape) > 1:  # kinds of cells
             part = cells[array.astype(jnp.int32) % CELLS]
         else:
             part = scale(array) if name == "blstats" else array.astype(jnp.float32)
@@ -106,7 +90,6 @@ class NoveltyNetwork(Layers):
     GAIN = math.sqrt(2)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """[N, sizes[0]] -> [N, sizes[-1]]"""
         *hidden, last = self.linears
         for linear in hidden:
             x = elu(linear(x))
@@ -121,7 +104,7 @@ class Fixed(NamedTuple):
 
 
 class NoveltyState(NamedTuple):
-    """The state of the networks and of their training."""
+    """The networks and their training."""
 
     fixed: Fixed
     params: Any  # parameters of the predictor
@@ -141,7 +124,9 @@ class Novelty(NamedTuple):
 
 def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) -> Novelty:
     """Makes the functions; `update` is for `mesh.map_update(update, mesh, batch_axis=1)`."""
-    inputs = sum(size_of(name, spec) for name, spec in specs.items())
+    shapes = {name: jax.ShapeDtypeStruct((1, *spec.shape), spec.dtype) for name, spec in specs.items()}
+    cells = jax.ShapeDtypeStruct((CELLS, CELL_SIZE), jnp.float32)
+    inputs = jax.eval_shape(functools.partial(features, specs), cells, shapes).shape[-1]
     optimizer = optax.adam(learning_rate)
     target_sizes, predictor_sizes = (inputs, hidden, outputs), (inputs, hidden, hidden, outputs)
     target_graph, predictor_graph = (
@@ -219,6 +204,8 @@ class RandomDistillation(RewardSource):
 
     @classmethod
     def make(cls, setting: Setting) -> RandomDistillation:
+        if PROMPT in setting.reads:
+            raise UserError("the reward source 'rnd' cannot predict tokens, which the network reads (--config.policy)")
         section = vars(setting.config.policy.rnd)
         facts: Facts = {name: section[name] for name in ("hidden", "outputs", "learning_rate")}
         facts["observations"] = to_record(select_specs(setting.specs, setting.reads))
@@ -265,11 +252,7 @@ class RandomDistillation(RewardSource):
         return self._facts
 
     def restore(self, arrays: Any, facts: Facts) -> None:
-        try:
-            self._begin(rebuild(self._snapshot, leaves_by_path(arrays), Path("sources/rnd")))
-        except UserError as error:
-            what = "the networks of the reward source 'rnd' in the checkpoint differ"
-            raise UserError(f"{what}: {error} (--config.policy.rnd, --workdir)") from error
+        self._begin(rebuild(self._snapshot, leaves_by_path(arrays), Path("sources/rnd"), "--config.policy.rnd"))
 
     def figures(self) -> dict[str, float]:
         state = self._snapshot

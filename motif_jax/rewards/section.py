@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from motif_jax.annotation.backends import CaptionBackend, find_backend
 from motif_jax.annotation.section import AnnotateSection
-from motif_jax.config import table
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, shown, value
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, deciding, shown, value
 from motif_jax.devices.releases import check_saved
 from motif_jax.envs.texts import texts_of
 from motif_jax.names import ONLINE_REWARDS, find
@@ -24,117 +23,106 @@ MIXTURES = "mixtures"  # of `controller_chooses`
 class Options:
     """Options over rewards."""
 
-    options: str = value(
+    options: str = deciding(
         "",
         Text(longest=2000),
         "sums of rewards, one per option: gold:1,stairs:20,down=stairs+learnt:0.1 (docs/options.md); empty: none",
-        decides=True,
     )
-    controller: str = value("", Text(longest=1000), "sum of rewards for which the controller chooses", decides=True)
-    controller_chooses: str = value("options", Text(("options", MIXTURES)), "single options, or mixtures", decides=True)
+    controller: str = deciding("", Text(longest=1000), "sum of rewards for which the controller chooses")
+    controller_chooses: str = deciding("options", Text(("options", MIXTURES)), "single options, or mixtures")
 
 
 @dataclass(frozen=True)
 class ControlSection:
     """The controller of options."""
 
-    length: str = value(
-        AUTO, Text(longest=20), "game steps per option: auto (the controller chooses, 1 to 128), a number", decides=True
+    length: str = deciding(
+        AUTO, Text(longest=20), "game steps per option: auto (the controller chooses, 1 to 128), a number"
     )
-    discount: str = value(
-        "decisions", Text(("decisions", "steps")), "the controller discounts per decision or step", decides=True
+    discount: str = deciding("decisions", Text(("decisions", "steps")), "the controller discounts per decision or step")
+    bootstrap_on_switch: bool = deciding(True, Flag(), "end an option's return where another follows it")
+    exploration: float = deciding(1.0, Number(0, 1e6), "decisions' exploration weight, relative to actions'")
+    anneal_exploration_to: float = deciding(
+        1.0, Number(0, 1e6, above=True), "final share of it, at train_for_env_steps; exponential decay"
     )
-    bootstrap_on_switch: bool = value(True, Flag(), "end an option's return where another follows it", decides=True)
-    exploration: float = value(1.0, Number(0, 1e6), "decisions' exploration weight, relative to actions'", decides=True)
-    anneal_exploration_to: float = value(
-        1.0, Number(0, 1e6, above=True), "final share of it, at train_for_env_steps; exponential decay", decides=True
+    heads: str = deciding("in_effect", Text(("in_effect", "all")), "choices in the loss: in effect, or all")
+    coefficients: str = deciding(
+        "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients among which the controller chooses"
     )
-    heads: str = value("in_effect", Text(("in_effect", "all")), "choices in the loss: in effect, or all", decides=True)
-    coefficients: str = value(
-        "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients among which the controller chooses", decides=True
-    )
-    sum_to_one: bool = value(True, Flag(), "divide a mixture's coefficients by their sum", decides=True)
+    sum_to_one: bool = deciding(True, Flag(), "divide a mixture's coefficients by their sum")
 
 
 @dataclass(frozen=True)
 class CountValues:
     """The source count: the n-th appearance in an episode is worth 1 / n^exponent."""
 
-    of: str = value("event_message", Text(longest=100), "observation: event_message, position, crop, ...", decides=True)
-    exponent: float = value(0.5, Number(0, 100), "exponent", decides=True)
+    of: str = deciding("event_message", Text(longest=100), "observation: event_message, position, crop, ...")
+    exponent: float = deciding(0.5, Number(0, 100), "exponent")
 
 
 @dataclass(frozen=True)
 class DistillationValues:
     """The source rnd: random network distillation, which rewards novel observations."""
 
-    learning_rate: float = value(1e-4, Number(0, 1, above=True), "of the predictor; one step per update", decides=True)
-    hidden: int = value(128, Whole(1, 65536), "units of the hidden layers", decides=True)
-    outputs: int = value(64, Whole(1, 65536), "outputs of the random network", decides=True)
+    learning_rate: float = deciding(1e-4, Number(0, 1, above=True), "of the predictor; one step per update")
+    hidden: int = deciding(128, Whole(1, 65536), "units of the hidden layers")
+    outputs: int = deciding(64, Whole(1, 65536), "outputs of the random network")
 
 
 # ---- the source online
 
 
-class Judged(NamedTuple):
-    """A kind of online reward that a judge's labels decide."""
-
-    has_network: bool = False  # which learns from the labels
-    asks_pairs: bool = False  # questions compare two captions instead of judging one
-
-
-JUDGED = {"retrieval": Judged(), "classification": Judged(True), "ranking": Judged(True, True)}
+# Kinds of online rewards that a judge's labels decide, and whether its questions compare two captions.
+JUDGED = {"retrieval": False, "classification": False, "ranking": True}
 KINDS = (*JUDGED, *ONLINE_REWARDS)
-OF_PAIRS = ("floor", "pairs_per_update", "sample")  # values of ranking without an anchor
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"  # flag
 GOALS = f"{SECTION}.goals"
 
 
+def asks_pairs(kind: str) -> bool:
+    """Whether questions compare two captions instead of judging one."""
+    return JUDGED.get(kind, False)
+
+
+ANCHORED = Use(
+    "policy.online.kind=ranking and .normalise=True",
+    lambda section: asks_pairs(section["kind"]) and bool(section["normalise"]),
+)
+
+
 def is_anchored(section: Mapping[str, Any]) -> bool:
     """Whether a section `policy.online`, or the facts of a source, compares each caption with the neutral moment."""
-    return _can_be_anchored(section) and section.get("anchor", "none") == "neutral"
-
-
-def _can_be_anchored(section: Mapping[str, Any]) -> bool:
-    return asks_pairs(section["kind"]) and bool(section["normalise"])
-
-
-ANCHORED = Use("policy.online.kind=ranking and .normalise=True", _can_be_anchored)
+    return ANCHORED.when(section) and section.get("anchor", "none") == "neutral"
 
 
 @dataclass(frozen=True)
 class OnlineValues:
     """The source online: a reward that is learnt during training from the judge of the section annotate."""
 
-    kind: str = value(
-        "retrieval",
-        Text(KINDS),
-        "retrieval: labels are looked up; words: closeness to the goal; others: a network",
-        decides=True,
+    kind: str = deciding(
+        "retrieval", Text(KINDS), "retrieval: labels are looked up; words: closeness to the goal; others: a network"
     )
     goals: str = value("defaultgoal@0", Text(longest=4000), "goals with their first steps: defaultgoal@0,gold@2000000")
-    threshold: float = value(0.5, Number(0, 1, above=True, below=True), "probabilities above are worth 1", decides=True)
-    floor: float = value(-0.5, Number(-1e6, 1e6), ".anchor=none or words: scores up to this are worth 0", decides=True)
-    anchor: str = value(
+    threshold: float = deciding(0.5, Number(0, 1, above=True, below=True), "probabilities above are worth 1")
+    floor: float = deciding(-0.5, Number(-1e6, 1e6), ".anchor=none or words: scores up to this are worth 0")
+    anchor: str = deciding(
         "neutral",
         Text(("neutral", "none")),
         "neutral: each caption is compared with a moment without a message, and only a better one is paid; none: pairs "
         "of captions are compared, and .floor decides what is paid",
-        decides=True,
         differs="ONI's ranking compares each caption with a moment without a message, and pays only what is better",
         only_for=ANCHORED,
     )
-    normalise: bool = value(
+    normalise: bool = deciding(
         True,
         Flag(),
         "ranking: False: the worth is the score; True: scores are related to .anchor, or to their running moments",
-        decides=True,
         differs="with `anchor=none`, scores of ONI's ranking are normalised before they reward the agent, as the paper "
         "means",
     )
-    init_from: str = value("", PATH, "workdir of a learnt reward, used until the judge has answered", decides=True)
-    vectors: str = value("", PATH, "words: file of word vectors in the text format (.vec)", decides=True)
+    init_from: str = deciding("", PATH, "workdir of a learnt reward, used until the judge has answered")
+    vectors: str = deciding("", PATH, "words: file of word vectors in the text format (.vec)")
     order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most seen (count), least certain")
     labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "maximum rate of questions; 0: as fast as answers come")
     queue: int = value(2_000, Whole(1, 10_000_000), "maximum queue length; others are dropped until seen again")
@@ -142,20 +130,18 @@ class OnlineValues:
     patience_s: float = value(30.0, Number(0.1, MANY_SECONDS), "seconds without answers until the judge counts as down")
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
     audit_every_steps: int = value(500_000, Whole(0, 10**15), "audit the online reward every N steps; 0 disables")
-    capacity: int = value(1_000_000, Whole(1, 100_000_000), "maximum number of captions; 0.6 kB each", decides=True)
+    capacity: int = deciding(1_000_000, Whole(1, 100_000_000), "maximum number of captions; 0.6 kB each")
     # classification and ranking
-    message: str = value("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks", decides=True)
-    learning_rate: float = value(1e-4, Number(0, 1, above=True), "learning rate of the networks", decides=True)
-    batch_size: int = value(256, Whole(1, 65_536), "captions or pairs per update of the networks", decides=True)
-    lessons_early: int = value(32, Whole(0, 100_000), "updates when labels arrive, until switch_at", decides=True)
-    lessons_late: int = value(
-        1, Whole(0, 100_000), "updates of the networks per update of the policy, from switch_at on", decides=True
+    message: str = deciding("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks")
+    learning_rate: float = deciding(1e-4, Number(0, 1, above=True), "learning rate of the networks")
+    batch_size: int = deciding(256, Whole(1, 65_536), "captions or pairs per update of the networks")
+    lessons_early: int = deciding(32, Whole(0, 100_000), "updates when labels arrive, until switch_at")
+    lessons_late: int = deciding(
+        1, Whole(0, 100_000), "updates of the networks per update of the policy, from switch_at on"
     )
-    switch_at: int = value(25_000, Whole(0, 10**12), "number of labels from which lessons_late applies", decides=True)
-    pairs_per_update: int = value(
-        10, Whole(1, 100_000), ".anchor=none: pairs to ask about per update of the policy", decides=True
-    )
-    sample: str = value("count", Text(("count", "distinct")), ".anchor=none: draw by count, or uniformly", decides=True)
+    switch_at: int = deciding(25_000, Whole(0, 10**12), "number of labels from which lessons_late applies")
+    pairs_per_update: int = deciding(10, Whole(1, 100_000), ".anchor=none: pairs to ask about per update of the policy")
+    sample: str = deciding("count", Text(("count", "distinct")), ".anchor=none: draw by count, or uniformly")
 
 
 class GoalTurn(NamedTuple):
@@ -172,12 +158,10 @@ def parse_goals(text: str) -> Turns:
     """Parses a schedule such as "defaultgoal@0,gold@2000000"; goals may be sentences, with commas."""
     turns = [GoalTurn(goal.strip(), int(step)) for goal, step in re.findall(r"(.+?)@(\d{1,15})\s*(?:,|$)", text)]
     written = re.sub(r"\s", "", ",".join(f"{turn.goal}@{turn.step}" for turn in turns))
-    if not turns or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
-        schedule = "a schedule such as 'defaultgoal@0,gold@2000000', each with its first step"
-        raise UserError(f"the goals must be {schedule}, not {shown(text)} ({GOALS})")
     steps = [turn.step for turn in turns]
-    if steps[0] or steps != sorted(set(steps)):
-        raise UserError(f"the steps of the goals must begin with 0 and rise, not {shown(text)} ({GOALS})")
+    if steps[:1] != [0] or steps != sorted(set(steps)) or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
+        schedule = "a schedule such as 'defaultgoal@0,gold@2000000', whose steps begin with 0 and rise"
+        raise UserError(f"the goals must be {schedule}, not {shown(text)} ({GOALS})")
     return tuple(turns)
 
 
@@ -199,11 +183,6 @@ def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> Ann
     return replace(section, goal=goal, samples=1, server=replace(section.server, patience_s=patience_s))
 
 
-def asks_pairs(kind: str) -> bool:
-    """Whether questions compare two captions instead of judging one."""
-    return kind in JUDGED and JUDGED[kind].asks_pairs
-
-
 def check_choice(choice: Any, config: Any, world: Any) -> None:
     """See `SourceChoice.check`: values that do not work together."""
     section, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
@@ -215,23 +194,16 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
         else:
             backend = find_backend(config.annotate)
             if not issubclass(backend, CaptionBackend):
-                choices = "model, vllm, server, judge or lexicon (--config.annotate.backend)"
-                name = config.annotate.backend
-                raise UserError(f"the backend {name!r} cannot be asked during training: choose {choices}")
+                what = f"the backend {config.annotate.backend!r} cannot be asked during training"
+                raise UserError(f"{what}: choose model, vllm, server, judge or lexicon (--config.annotate.backend)")
             if len(turns) > 1 and backend.in_process and not backend.uses_jax:
-                server = "--config.annotate.backend=server"
-                raise UserError(f"a model in this process has one goal: use a server for several ({GOALS}; {server})")
+                what = "a model in this process has one goal: use a server for several"
+                raise UserError(f"{what} ({GOALS}, --config.annotate.backend=server)")
             for turn in turns:
                 judge = judge_section(config.annotate, turn.goal, section.patience_s)
                 backend(judge, texts, config.seed, not asks_pairs(section.kind)).check()
     except UserError as error:  # the goal is in the schedule here
         raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
-    if is_anchored(vars(section)):
-        changed = table.describe_changed("policy.online", table.table_of(OnlineValues), vars(section), OF_PAIRS)
-        if changed:
-            raise UserError(f"ranking uses {changed} only with {SECTION}.anchor=none: choose that, or the default")
-    if section.order == "uncertain" and (judgeless or not JUDGED[section.kind].has_network):
-        raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     check_saved(section.init_from, f"{SECTION}.init_from")
 
 
@@ -249,37 +221,32 @@ class Repeatable:
 class RewardsSection(Options, Repeatable):
     """Rewards of the agent."""
 
-    sources: str = value(
+    sources: str = deciding(
         "learnt",
         Text(longest=1000),
         "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,code:gold.reward,my:My:0.2",
-        decides=True,
     )
-    extrinsic_coefficient: float = value(0.1, Number(-1e6, 1e6), "coefficient of the game's reward", decides=True)
-    intrinsic_coefficient: float = value(
-        0.1, Number(-1e6, 1e6), "coefficient of the learnt reward; 0: none needed", decides=True
+    extrinsic_coefficient: float = deciding(0.1, Number(-1e6, 1e6), "coefficient of the game's reward")
+    intrinsic_coefficient: float = deciding(0.1, Number(-1e6, 1e6), "coefficient of the learnt reward; 0: none needed")
+    reward_dir: str = deciding("", PATH, "workdir or checkpoints of the learnt reward; empty: this workdir")
+    reward_checkpoint: str = deciding("last", Text(longest=20), "last, best, or the number of an epoch")
+    reward_scale: float = deciding(0.1, Number(-1e6, 1e6), "scale of the game's reward, before clipping")
+    reward_clip: float = deciding(10.0, Number(0, above=True, infinite=True), "clip of the scaled reward, ±")
+    threshold_quantile: float = deciding(
+        0.5, Number(high=1, infinite=True), "learnt rewards up to this quantile are 0; -1: keep all"
     )
-    reward_dir: str = value("", PATH, "workdir or checkpoints of the learnt reward; empty: this workdir", decides=True)
-    reward_checkpoint: str = value("last", Text(longest=20), "last, best, or the number of an epoch", decides=True)
-    reward_scale: float = value(0.1, Number(-1e6, 1e6), "scale of the game's reward, before clipping", decides=True)
-    reward_clip: float = value(10.0, Number(0, above=True, infinite=True), "clip of the scaled reward, ±", decides=True)
-    threshold_quantile: float = value(
-        0.5, Number(high=1, infinite=True), "learnt rewards up to this quantile are 0; -1: keep all", decides=True
+    count_exponent: float = deciding(
+        3.0, Number(0, infinite=True), "a message's n-th appearance in an episode is paid 1 / n^exponent"
     )
-    count_exponent: float = value(
-        3.0, Number(0, infinite=True), "a message's n-th appearance in an episode is paid 1 / n^exponent", decides=True
-    )
-    pay: str = value(
+    pay: str = deciding(
         "reward",
         Text(("reward", "share")),
         "reward: the learnt reward above the quantile; share: its share of the best captions' reward (docs/motif.md)",
-        decides=True,
     )
-    reference_alignment: bool = value(
+    reference_alignment: bool = deciding(
         False,
         Flag(),
         "as published: reward a message one step late, and the last one of an episode never",
-        decides=True,
         differs="the learnt reward is credited to the step that caused the message, also to an episode's last step",
     )
     count: CountValues = field(default_factory=CountValues)

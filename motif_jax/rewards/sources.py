@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.rewards.options import chosen
-from motif_jax.rewards.registry import FLAG, PATHS, find_class, user_code
+from motif_jax.rewards.registry import FLAG, PATHS, chosen, find_class, user_code
 from motif_jax.rewards.section import NamedSources
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError
@@ -85,11 +84,9 @@ class RewardSources:
     def check(self, rewards: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
         """Raises UserError, with the source's name, if rewards have another shape or are not finite."""
         for name, array in rewards.items():
-            source = f"the reward source {name!r}"
-            if np.shape(array) != shape:
-                raise UserError(f"{source} must return rewards of shape {shape}, not {np.shape(array)} ({FLAG})")
-            if not np.isfinite(array).all():
-                raise UserError(f"{source} returned a reward that is not finite ({FLAG})")
+            if np.shape(array) != shape or not np.isfinite(array).all():
+                wanted = f"finite rewards of shape {shape}; they have shape {np.shape(array)}"
+                raise UserError(f"the reward source {name!r} must return {wanted} ({FLAG})")
 
     # ---- the learner's thread
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.config.table import LARGEST, shown
+from motif_jax.config.table import LARGEST
 from motif_jax.structs import UserError
 
 Z95 = 1.96  # 95 % of a normal distribution lie within this number of standard deviations
@@ -51,10 +51,9 @@ class RewardStatistics(NamedTuple):
 def read_statistics(record: Mapping[str, Any], source: Path) -> RewardStatistics:
     """Reads the statistics of the checkpoint `source`; raises UserError if they are not finite."""
     statistics = RewardStatistics(**record)
-    own = {"mean": statistics.mean, "variance": statistics.variance, "anchor": statistics.zero}
-    for name, number in (own | statistics.quantiles).items():
-        if not abs(number) <= LARGEST:
-            raise UserError(f"the statistics in {str(source)!r} are not finite: {name} is {shown(number)}")
+    numbers = [statistics.mean, statistics.variance, statistics.zero, *statistics.quantiles.values()]
+    if not all(abs(number) <= LARGEST for number in numbers):
+        raise UserError(f"the statistics in {str(source)!r} are not finite numbers")
     return statistics
 
 
@@ -63,8 +62,8 @@ def summarise_values(
 ) -> RewardStatistics:
     """The statistics of a reward from its raw `values` on all captions, or on moments with counts of one. [U]
 
-    `counts`: how often each occurs in the training pairs; 0 excludes it. [U] `decimals`: of quantiles; the published
-    system prints two. `anchor`: raw reward of the neutral moment, if that is to be 0.
+    `counts`: how often each occurs in the training pairs; 0 excludes it. [U] `decimals`: of quantiles. `anchor`: raw
+    reward of the neutral moment, if that is to be 0.
     """
     seen = counts > 0
     values, counts = values[seen].astype(np.float64), counts[seen].astype(np.float64)
@@ -138,14 +137,11 @@ def compare_with_worth(
 
         share = (r - r0) / (r* - r0)      inflation = share / (w / w*), 1 where the reward is in proportion to the worth
 
-    Args:
-      values, worth, counts: raw reward, worth and number of appearances in training of each distinct caption. [U]
-      held_out: the captions to compare; those that training has seen are left out. [U] bool
-      neutral: raw reward of the neutral moment; None: unknown, as are then shares and inflation.
-
-    Returns:
-      `captions`, their number; `linear` and `rank`, correlations; `inflation`, the median over captions with a worth
-      between 0 and the best; `levels`, from the lowest worth to the highest: the mean share of the captions with it.
+    `values`, `worth`, `counts`: raw reward, worth and appearances in training of each distinct caption. [U] `held_out`:
+    the captions to compare; those that training has seen are left out. [U] bool `neutral`: raw reward of the neutral
+    moment; None: unknown, as are then shares and inflation. Returns `captions`, their number; `linear` and `rank`,
+    correlations; `inflation`, the median over captions with a worth between 0 and the best; `levels`, from the lowest
+    worth to the highest: the mean share of the captions with it.
     """
     held_out = held_out & (counts == 0)
     values, given = values.astype(np.float64), worth[held_out]

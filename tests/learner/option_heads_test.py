@@ -12,7 +12,7 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.options import Control
 from motif_jax.learner.update import TrainingRewards, init_state, make_policy_update
 from motif_jax.networks.actions import OptionHeads
-from motif_jax.rewards.options import mixtures
+from motif_jax.rewards.registry import mixtures
 from motif_jax.rewards.section import ControlSection
 
 ACTIONS, K, LENGTHS = 3, 2, (1, 2, 4, 8)

@@ -11,7 +11,7 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.world import WAIT
 from motif_jax.networks.actions import OptionHeads
 from motif_jax.policies.model import Model, PolicyPlayer
-from motif_jax.rewards.options import mixtures
+from motif_jax.rewards.registry import mixtures
 
 pytestmark = pytest.mark.quick
 GAMES = 6

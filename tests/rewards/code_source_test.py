@@ -11,7 +11,7 @@ from train_policy_test import TINY, arrays
 from motif_jax.experiment import defaults
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
-from motif_jax.rewards.options import find_plan
+from motif_jax.rewards.registry import find_plan
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.structs import UserError
 

@@ -101,10 +101,10 @@ def test_drawn_squares_are_those_of_the_map():
     names = ("event_message", "event_blstats", "event_drawn", "event_glyphs")
     vector, rng = GameVector(4, GameSettings(max_episode_steps=150), names, seed=1), np.random.default_rng(0)
     vector.reset()
-    rows = {name: np.zeros((400, 4, *spec.shape), spec.dtype) for name, spec in observation_specs(names).items()}
-    rows["reward"] = np.zeros((400, 4), np.float32)
-    rows["terminated"], rows["truncated"] = np.zeros((2, 400, 4), bool)
-    for step in range(400):
+    rows = {name: np.zeros((200, 4, *spec.shape), spec.dtype) for name, spec in observation_specs(names).items()}
+    rows["reward"] = np.zeros((200, 4), np.float32)
+    rows["terminated"], rows["truncated"] = np.zeros((2, 200, 4), bool)
+    for step in range(200):
         opened = vector.open_rows({name: row[step] for name, row in rows.items()})
         vector.step(rng.integers(23, size=4).tolist(), opened)
     vector.close()

@@ -3,6 +3,7 @@
 import csv
 import os
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -121,26 +122,32 @@ def test_files_that_are_no_such_checkpoint_are_refused(published, tmp_path, caps
     state = model.state_dict()
     facts = {"num_iter": 1, "reward_mean": torch.tensor(0.0), "reward_var": torch.tensor(1.0), "optimizer": {}}
     bad = tmp_path / "bad.pth"
-    with pytest.raises(UserError, match="there is no file"):
-        read_checkpoint(bad)
+
+    def refused(sentence):
+        with pytest.raises(UserError, match=sentence):
+            read_checkpoint(bad)
+
+    refused("No such file")
+    os.mkfifo(bad)
+    refused("it is not a regular file")
+    bad.unlink()
     for data in (file.read_bytes()[:1000], pickle.dumps({"model": Evil()})):
         bad.write_bytes(data)
-        with pytest.raises(UserError, match=r"cannot read.*--config.reward.import_from"):
-            read_checkpoint(bad)
+        refused(r"cannot read.*--config.reward.import_from")
+    with zipfile.ZipFile(file) as whole, zipfile.ZipFile(bad, "w", zipfile.ZIP_DEFLATED) as packed:
+        for part in whole.infolist():
+            packed.writestr(part.filename, whole.read(part) + bytes(10_000))
+    refused("damaged, or compressed")
     torch.save(facts | {"model": {"x": torch.zeros(1)}, "evil": Evil()}, bad)
-    with pytest.raises(UserError, match="cannot read"):
-        read_checkpoint(bad)
+    refused("cannot read")
     torch.save(facts | {"model": {name: state[name] for name in list(state)[:4]}}, bad)
-    with pytest.raises(UserError, match=r"reads only messages: it has no"):
-        read_checkpoint(bad)
+    refused("reads only messages has other arrays")
     torch.save(facts | {"model": state | {"encoder.blstats.weight": torch.zeros(1)}}, bad)
-    with pytest.raises(UserError, match="reads more than messages: it also has 'encoder.blstats.weight'"):
-        read_checkpoint(bad)
+    refused("has other arrays, see 'encoder.blstats.weight'")
     assert "stranger" not in capsys.readouterr().out
     for change in ({"reward_var": torch.tensor(-1.0)}, {"num_iter": -1}, {"reward_mean": torch.tensor(float("nan"))}):
         torch.save(facts | {"model": state} | change, bad)
-        with pytest.raises(UserError, match="cannot read .* negative|reward_mean in .* not finite"):
-            read_checkpoint(bad)
+        refused("cannot read .* negative|reward_mean in .* not finite")
     torch.save(facts | {"model": state | {"encoder.conv1.weight": torch.zeros(3, 3)}}, bad)
     (folder / "checkpoint_p0/checkpoint_9.pth").write_bytes(bad.read_bytes())
     with pytest.raises(UserError, match=r"another architecture: .* is \(3, 3\).*--config.reward.import_from"):

@@ -20,8 +20,8 @@ from motif_jax.networks.kinds import to_record
 from motif_jax.policies.model import PolicyPlayer, make_policy_model, pack
 from motif_jax.rewards import preference
 from motif_jax.rewards.learnt_source import LearntSource, Mix
-from motif_jax.rewards.options import parse_plan
 from motif_jax.rewards.preference import PairBatches
+from motif_jax.rewards.registry import parse_plan
 from motif_jax.rewards.rnd import make_novelty
 from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import RewardSource

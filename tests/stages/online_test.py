@@ -79,8 +79,6 @@ def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_p
         run(tmp_path / "killed", train_for_env_steps=1280)
     run(tmp_path / "killed", train_for_env_steps=1280)
     assert_same_bits(arrays(tmp_path / "killed"), arrays(tmp_path / "straight"))
-    run(tmp_path / "again")
-    assert_same_bits(arrays(tmp_path / "again"), arrays(trained))
     opinions = [
         [{name: value for name, value in row.items() if name != "seconds"} for row in read_lines(file)]
         for file in (tmp_path / "killed/policy/opinions.jsonl", tmp_path / "straight/policy/opinions.jsonl")
@@ -128,13 +126,13 @@ def streams(monkeypatch):
 
 
 def test_a_run_on_several_threads_with_a_judge_behind_http(tmp_path, streams, at_batch):
-    at_batch(90, lambda: wait_for(lambda: streams[-1].counts.asked))
+    at_batch(45, lambda: wait_for(lambda: streams[-1].counts.asked))
     rows = run(
-        tmp_path, synchronous=False, num_workers=1, train_for_env_steps=6400, annotate__backend="judge",
+        tmp_path, synchronous=False, num_workers=1, train_for_env_steps=3200, annotate__backend="judge",
         annotate__judge__delay_s=0.01, online__labels_per_1000_steps=10.0,
     )  # fmt: skip
     last, opinions = rows[-1], list(read_lines(tmp_path / "policy/opinions.jsonl"))
-    assert 0 < last["reward/online_labels"] == len(opinions) <= 64
+    assert 0 < last["reward/online_labels"] == len(opinions) <= 32
     assert last["reward/online_strangers"] == last["reward/online_failures"] == 0
     assert all(row["yes"] == LEXICON.answer(Question(row["caption"])).yes for row in opinions)
     assert len({row["caption"] for row in opinions}) == len(opinions)

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.world import CAPTIONS, TEXT, Viewpoint
-from motif_jax.rewards.reading import readings
-from motif_jax.rewards.registry import PREFIX
+from motif_jax.rewards.registry import PREFIX, readings
 from motif_jax.structs import ArraySpec, UserError
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -59,14 +59,14 @@ class OnlineKind:
 
     def doubt(self, store: Store, questions: np.ndarray) -> np.ndarray:
         """The uncertainty of the answer to each question, between 0 and 1/2. [Q]"""
-        return np.full(len(questions), 0.5)
+        raise UserError("the order uncertain needs a network (--config.policy.online.order, .kind)")
 
     def arrays(self) -> Arrays:
         """The learnt state, for checkpoints."""
         return {}
 
     def restore(self, arrays: Any) -> None:
-        """Restores the state that `arrays` returned."""
+        """Restores that state."""
 
     def figures(self) -> dict[str, float]:
         """Metrics since the last call; raises UserError if a loss was not finite."""
@@ -115,12 +115,7 @@ class NetworkKind(OnlineKind):
     _stats, _zero = RunningStats(), 0.0  # of the `View`
 
     def __init__(self, facts: Facts, params: Any, scores: Callable[..., jax.Array], loss: Loss, optimizer: Any):
-        """Compiles the functions.
-
-        Args:
-          scores: (parameters, messages [D, W]) -> [D].
-          loss: (parameters, arrays of a batch, key) -> loss, and `sided` and `right` of SUMS.
-        """
+        """`scores`: (parameters, messages [D, W]) -> [D]. `loss`: returns the loss, and `sided` and `right` of SUMS."""
         super().__init__(facts)
         self._settings = settings = TrainingSettings(**facts["teaching"])
         self._state = {"params": params, "optimizer": optimizer.init(params)}
@@ -140,8 +135,9 @@ class NetworkKind(OnlineKind):
 
     def learn(self, store: Store, new_labels: int, scores: RunningStats) -> None:
         settings, labelled = self._settings, self.labelled(store)
-        early = len(labelled) < settings.switch_at
-        updates = (settings.lessons_early if new_labels else 0) if early else settings.lessons_late
+        updates = settings.lessons_late
+        if len(labelled) < settings.switch_at:
+            updates = settings.lessons_early if new_labels else 0
         for _ in range(updates if len(labelled) else 0):
             rng = np.random.default_rng((settings.seed, SEED, self.updates))
             chosen = labelled
@@ -158,7 +154,7 @@ class NetworkKind(OnlineKind):
         raise NotImplementedError
 
     def _fill(self, values: np.ndarray) -> np.ndarray:
-        """Pads with rows of zeros to the batch size."""
+        """Pads with zeros to the batch size."""
         padded = np.zeros((self._settings.batch_size, *values.shape[1:]), values.dtype)
         padded[: len(values)] = values
         return padded
@@ -196,8 +192,7 @@ class NetworkKind(OnlineKind):
         if sums["lessons"]:
             if not np.isfinite(sums["loss"]):
                 loss = f"the loss of the online reward is not finite after {self.updates:,} updates"
-                smaller = "a smaller --config.policy.online.learning_rate"
-                raise UserError(f"{loss}: begin another --workdir, with {smaller}")
+                raise UserError(f"{loss}: begin another --workdir, with a smaller --config.policy.online.learning_rate")
             metrics |= {name: sums[name] / sums["lessons"] for name in ("loss", "gradient_norm")}
             if sums["sided"]:
                 metrics["accuracy"] = sums["right"] / sums["sided"]
@@ -225,7 +220,6 @@ class Classification(NetworkKind):
     """A network predicts whether a caption is helpful, also for captions that the judge has not seen."""
 
     def __init__(self, facts: Facts):
-        """`facts`: probabilities above `threshold` are worth 1."""
         teaching = facts["teaching"]
         network = MessageClassifier(teaching["message"], rngs=nnx.Rngs(teaching["seed"] + SEED))
         graph, params = nnx.split(network, nnx.Param)
@@ -302,10 +296,7 @@ class Ranking(NetworkKind):
         }
 
     def start_from(self, params: Any, stats: RunningStats) -> None:
-        """Begins with the parameters of another network of the same architecture, and its scores' statistics.
-
-        They count as one update.
-        """
+        """Begins with another network's parameters, which count as one update, and its scores' statistics."""
         self._state, self._stats = self._state | {"params": params}, stats
         self.updates = max(self.updates, 1)
 

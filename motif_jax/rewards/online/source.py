@@ -64,10 +64,7 @@ class OnlineSource(Captioned):
     """Rewards captions by a judge's answers so far."""
 
     def __init__(self, facts: Facts, config: SourcesConfig | None = None, judge: OnlineJudge | None = None):
-        """Begins without captions and labels.
-
-        `facts`: see `make_facts`. Without `config` it cannot `advance`; only the first host has a `judge`.
-        """
+        """`facts`: see `make_facts`. Without `config` it cannot `advance`; only the first host has a `judge`."""
         super().__init__(facts["count_exponent"], facts["one_step_late"])
         self._facts, self._judge = dict(facts), judge
         self._section: Any = config and config.policy.online
@@ -184,7 +181,6 @@ class OnlineSource(Captioned):
         return len(self.store.answered) - before
 
     def _swap(self) -> None:
-        """Makes a new snapshot."""
         self._snapshot = Snapshot(self.store.captions.lookup, self.kind.view(self.store), self.store.labelled())
 
     # ---- checkpoints
@@ -239,7 +235,7 @@ class OnlineSource(Captioned):
 
     def close(self) -> None:
         if self._judge:
-            self._judge.close()
+            self._judge.stream.close()
 
 
 def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
@@ -260,13 +256,11 @@ def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
         return None
     with naming(f"{SECTION}.init_from"):
         reward = load_reward(Path(section.init_from).expanduser(), "last")
-    if not reward.reads_only_messages:
-        raise UserError(f"the reward in {section.init_from!r} reads more than messages ({SECTION}.init_from)")
+    ranks, encoder = isinstance(kind, Ranking), reward.options["message"]
+    if not reward.reads_only_messages or (ranks and encoder != section.message):
+        needed = f"must read messages alone, and for ranking with the encoder {section.message!r}, not {encoder!r}"
+        raise UserError(f"the reward in {section.init_from!r} {needed} ({SECTION}.message, .init_from)")
     if isinstance(kind, Ranking):
-        if reward.options["message"] != section.message:
-            encoders = f"{reward.options['message']!r}, not {section.message!r}"
-            what = f"the reward in {section.init_from!r} has the encoder {encoders}"
-            raise UserError(f"{what} ({SECTION}.message, .init_from)")
         kind.start_from(reward.params, RunningStats(WEIGHT, reward.statistics.mean, reward.statistics.variance))
         return None
     quantile = config.policy.threshold_quantile
@@ -333,7 +327,7 @@ class OnlineJudge:
         self._seconds: dict[str, list[float]] = {"latency_s": [], "age_s": []}
 
     def resume(self, goal: str, asked: int, step: int) -> None:
-        """Continues from a checkpoint, with this goal and the number of questions `asked` until this step."""
+        """Continues from a checkpoint of this step, with the number of questions `asked` so far."""
         self._begin_log(step)
         self.stream.taken = asked
         self.switch_goal(goal)
@@ -433,16 +427,13 @@ class OnlineJudge:
         metrics |= {"under_way": float(self.stream.under_way), "down_s": self._down_s}
         return metrics | {"failures": failures, "strangers": strangers}
 
-    def close(self) -> None:
-        self.stream.close()
-
 
 def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
     """The waiting questions, the most urgent first.
 
-    `order`: "recency": the last seen caption, or the newest pair, first; "count": the most frequent caption first; a
-    pair has the smaller count of its captions, or the count of the caption beside the neutral moment; "uncertain": the
-    least certain answer first, by `kind`.
+    `order`: "recency": the last seen caption, or the newest pair; "count": the most frequent caption, where a pair has
+    the smaller count of its captions, or that of the one beside the neutral moment; "uncertain": the least certain
+    answer, by `kind`.
     """
     waiting = store.waiting
     first, second = store.questions["first"][waiting], store.questions["second"][waiting]

@@ -41,7 +41,6 @@ class News(NamedTuple):
     labelled: int = 0  # steps whose caption has a label
 
     def columns(self) -> dict[str, Any]:
-        """The arrays, by name."""
         return {name: column for name, column in self._asdict().items() if isinstance(column, np.ndarray)}
 
 
@@ -90,7 +89,7 @@ class Store:
     """Captions and questions. Only one thread may use it; other threads may read `captions.lookup`."""
 
     def __init__(self, pairs: bool, capacity: int, anchored: bool = False):
-        """Makes an empty store for at most `capacity` captions, and as many questions.
+        """An empty store for at most `capacity` captions, and as many questions.
 
         `pairs`: questions compare two captions; otherwise each caption has its own question. `anchored`: each caption
         is compared with NEUTRAL, which is stored before it is seen.
@@ -167,12 +166,10 @@ class Store:
 
     @property
     def waiting(self) -> np.ndarray:
-        """Numbers of the waiting questions, ascending."""
         return np.flatnonzero(self.questions["state"] == WAITING)
 
     @property
     def answered(self) -> np.ndarray:
-        """Numbers of the questions with a label, ascending."""
         return np.flatnonzero(self.questions["state"] == ANSWERED)
 
     @property
@@ -211,16 +208,15 @@ class Store:
         """Marks questions as idle; they wait again when their captions are seen."""
         self.questions["state"][questions] = IDLE
 
-    def take(self, question: int, label: float | None, most_attempts: int) -> bool:
-        """Takes the answer to an open question (None: could not be parsed); returns False if it is not open."""
+    def take(self, question: int, label: float | None, most_attempts: int) -> None:
+        """Takes the answer to a question (None: could not be parsed), if it is open."""
         if not 0 <= question < len(self.questions) or self.questions["state"][question] not in (IDLE, WAITING):
-            return False
+            return
         self.questions["attempts"][question] += 1
         if label is not None:
             self.questions["state"][question], self.questions["label"][question] = ANSWERED, label
         elif self.questions["attempts"][question] >= most_attempts:
             self.questions["state"][question] = REFUSED
-        return True
 
     def forget_labels(self) -> None:
         """Drops all labels, opinions and pairs, for another goal; captions and their counts stay."""

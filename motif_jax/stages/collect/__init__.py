@@ -40,8 +40,17 @@ from motif_jax.pages.charts import columns
 from motif_jax.policies.choice import Mixture, parse_mixture
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
-from motif_jax.preferences.store import DATA, FLAG, INFO, PairDataset, annotation_folder, labels_file
-from motif_jax.preferences.writer import PROGRESS, FinishedEpisode, PairWriter
+from motif_jax.preferences.store import (
+    DATA,
+    FLAG,
+    INFO,
+    PROGRESS,
+    FinishedEpisode,
+    PairDataset,
+    PairWriter,
+    annotation_folder,
+    labels_file,
+)
 from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
 from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
 from motif_jax.stages.train_policy import Policy

@@ -59,8 +59,7 @@ from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.rewards.learnt import load_reward
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
-from motif_jax.rewards.options import Weights, behaviours_of, find_behaviour, named
-from motif_jax.rewards.registry import LEARNT, SOURCES, shown_source
+from motif_jax.rewards.registry import LEARNT, SOURCES, Weights, behaviours_of, find_behaviour, named, shown_source
 from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate, make_pool, with_result, workers_of

@@ -20,7 +20,7 @@ from motif_jax.learner.settings import GroupSettings, LearnerSection, find_algor
 from motif_jax.names import ALGORITHMS, POLICY_SECTIONS, PROMPT_NETWORKS, check_end, find
 from motif_jax.networks.kinds import BY_SPECS, FIXED, check_reads, find_prompt_network, is_own
 from motif_jax.policies.decoding import LanguageSection
-from motif_jax.rewards.options import OPTIONS_FLAG, OptionPlan, chosen, find_plan
+from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_plan
 from motif_jax.rewards.section import ANCHORED, RewardsSection
 from motif_jax.stages import SUMMARY, Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate import AnnotateConfig

@@ -63,8 +63,15 @@ from motif_jax.networks.kinds import BY_SPECS, PROMPT, find_prompt_network, is_o
 from motif_jax.policies.model import EpisodePlayer, Model, PolicyPlayer, make_policy_model, probabilities, read_policy
 from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
 from motif_jax.rewards.online.source import OnlineSource
-from motif_jax.rewards.options import GAME, OptionPlan, behaviours_of, find_plan
-from motif_jax.rewards.registry import LEARNT, ONLINE, return_name
+from motif_jax.rewards.registry import (
+    GAME,
+    LEARNT,
+    ONLINE,
+    OptionPlan,
+    behaviours_of,
+    find_plan,
+    return_name,
+)
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.sources import RewardSources, make_sources, trusted_classes
 from motif_jax.run import Metrics, Run, StageRun

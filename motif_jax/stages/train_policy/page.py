@@ -28,8 +28,7 @@ from motif_jax.pages.blocks import (
 )
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.figures import SUMMARIES, Player, all_metrics, arranged, chance_of, curve, curves_of, own_of
-from motif_jax.rewards.options import MIXTURES
-from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES, parse_sources, program_title
+from motif_jax.rewards.registry import LEARNT, MIXTURES, ONLINE, SOURCES, parse_sources, program_title
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
 from motif_jax.run import METRICS, Head, Run, date_of
 from motif_jax.system.metrics import PROBES, PROMPTS

@@ -6,15 +6,17 @@ This module is quick to import; fitting.py trains.
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import PATH, Flag, Number, Text, Whole, value
+from motif_jax.config.table import PATH, Flag, Number, Text, Whole, deciding, value
 from motif_jax.files import read_json
 from motif_jax.preferences.questions import NEUTRAL
-from motif_jax.preferences.store import PairDataset, annotation_folder, digest_of, fingerprint
+from motif_jax.preferences.store import NAME, PairDataset, annotation_folder, digest_of, fingerprint
+from motif_jax.rewards.registry import to_number
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.annotate import AnnotateConfig, label_name
 from motif_jax.structs import UserError
@@ -29,49 +31,41 @@ FLAG = "--config.reward.annotators"
 class TrainReward:
     """The learnt reward."""
 
-    annotators: str = value(
+    annotators: str = deciding(
         "",
         Text(longest=4000),
         "annotations to learn from: name, or name:0.7,other:0.3; empty: that of the stage annotate",
-        decides=True,
     )
-    labels: str = value(
+    labels: str = deciding(
         AUTO,
         Text((AUTO, "soft", "hard")),
         "soft: probabilities if available; hard: verdicts; auto: soft",
-        decides=True,
         differs="labels are probabilities where the annotator gave them, and a moment without a message is paid 0",
     )
-    anchor: str = value(
+    anchor: str = deciding(
         AUTO,
         Text((AUTO, "neutral", "none")),
         "zero of the reward: neutral: a moment without a message; none: the mean; auto: neutral with soft labels, "
         "none with hard ones",
-        decides=True,
     )
-    message: str = value("lt_cnn", Text((*MESSAGE_ENCODERS, "none")), "encoder of the message", decides=True)
-    blstats: bool = value(False, Flag(), "also read the bottom line", decides=True)
-    crop: bool = value(False, Flag(), "also read the map around the hero", decides=True)
-    glyphs: bool = value(False, Flag(), "also read the whole map", decides=True)
-    learning_rate: float = value(
+    message: str = deciding("lt_cnn", Text((*MESSAGE_ENCODERS, "none")), "encoder of the message")
+    blstats: bool = deciding(False, Flag(), "also read the bottom line")
+    crop: bool = deciding(False, Flag(), "also read the map around the hero")
+    glyphs: bool = deciding(False, Flag(), "also read the whole map")
+    learning_rate: float = deciding(
         1e-4,
         Number(0, above=True),
         "learning rate; 1e-5 needs the paper's 500,000 pairs",
-        decides=True,
         differs="the reward's learning rate is 1e-4 rather than 1e-5",
     )
-    batch_size: int = value(1024, Whole(1, 2**20), "pairs per batch; smaller batches are padded", decides=True)
+    batch_size: int = deciding(1024, Whole(1, 2**20), "pairs per batch; smaller batches are padded")
     num_epochs: int = value(10, Whole(1), "epochs")
-    validation_share: float = value(
-        0.2, Number(0, 1, above=True, below=True), "share of the pairs held out for validation", decides=True
+    validation_share: float = deciding(
+        0.2, Number(0, 1, above=True, below=True), "share of the pairs held out for validation"
     )
-    import_from: str = value("", PATH, "published checkpoint_N.pth, used instead of training", decides=True)
-    reference_quantiles: bool = value(
-        False,
-        Flag(),
-        "round thresholds to two decimals",
-        decides=True,
-        differs="thresholds are not rounded to two decimals",
+    import_from: str = deciding("", PATH, "published checkpoint_N.pth, used instead of training")
+    reference_quantiles: bool = deciding(
+        False, Flag(), "round thresholds to two decimals", differs="thresholds are not rounded to two decimals"
     )
     tensorboard: bool = value(True, Flag(), "also write metrics for TensorBoard")
     wandb: str = value("", Text(longest=128), "project of Weights & Biases (pip install wandb); empty: off")
@@ -111,14 +105,11 @@ def parse_annotators(text: str) -> dict[str, float]:
     weights: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, weight = part.partition(":")
-        if not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in weights:
-            raise UserError(f"{text!r} does not list annotations as name:weight,name:weight ({FLAG})")
-        try:
-            weights[name] = float(weight) if weight else 1.0
-        except ValueError:
-            weights[name] = -1.0
-        if not 0 < weights[name] < float("inf"):
-            raise UserError(f"the weight of annotation {name!r} must be a positive number, not {weight!r} ({FLAG})")
+        number = to_number(weight or "1")
+        if not re.fullmatch(NAME, name) or name in weights or not 0 < number < math.inf:
+            form = "annotations are given as name:weight,name:weight, with weights above 0"
+            raise UserError(f"{form}, not as {text!r} ({FLAG})")
+        weights[name] = number
     total = sum(weights.values())
     return {name: weight / total for name, weight in weights.items()}
 
@@ -129,7 +120,7 @@ def learnt_from(config: RewardConfig) -> dict[str, float]:
 
 
 def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str]:
-    """Checksums of the dataset and of all labels, which identify what a reward was learnt from."""
+    """Checksums of the dataset and of all labels, by name."""
     checksums = {"dataset": fingerprint(dataset)}
     for name in learnt_from(config):
         checksums[name] = digest_of(dataset.preference(name))
@@ -143,10 +134,7 @@ def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str
 
 def check(config: RewardConfig) -> None:
     """Raises UserError for values that cannot work."""
-    section = config.reward
-    parse_annotators(section.annotators)
-    if section.message == "none" and section.reads_only_messages:
-        raise UserError("the reward needs at least one input (--config.reward.message, .blstats, .crop, .glyphs)")
+    parse_annotators(config.reward.annotators)
 
 
 def is_complete(config: RewardConfig, workdir: Path) -> bool:
@@ -154,11 +142,10 @@ def is_complete(config: RewardConfig, workdir: Path) -> bool:
     section, file = config.reward, workdir / FOLDER / f"{SUMMARY}.json"
     if not file.exists():
         return False
-    done = read_json(file)
-    learnt, names = sorted(done["annotators"]), [] if section.import_from else sorted(learnt_from(config))
-    if learnt != names:
-        one, other = (", ".join(names) or "elsewhere" for names in (learnt, names))
-        what = f"the reward in {str(workdir)!r} was learnt from {one}, not from {other}"
+    done, names = read_json(file), [] if section.import_from else learnt_from(config)
+    before, now = (", ".join(sorted(some)) or "elsewhere" for some in (done["annotators"], names))
+    if before != now:
+        what = f"the reward in {str(workdir)!r} was learnt from {before}, not from {now}"
         raise UserError(f"{what}: choose another --workdir")
     if not (file.parent / "checkpoints" / str(done["epoch"])).is_dir():  # moved away, to start again
         return False

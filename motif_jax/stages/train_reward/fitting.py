@@ -64,6 +64,7 @@ SHOWN = 25  # captions at either end
 IN_REPORT, LIKED = 12, 6  # the same in the report, and in its table of several runs
 TITLE = "The reward"  # of the report's part
 THRESHOLDS = (0.5, 0.65, 0.8)  # quantile levels; rewards below one of them may be set to 0 for the agent
+REMEDY = f"remove '{FOLDER}' or choose another --workdir, and try a smaller --config.reward.learning_rate"
 USUAL = 0.5  # the level that is used by default (--config.policy.threshold_quantile)
 
 
@@ -114,7 +115,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
             while True:
                 values, rewards = value_pairs(model, state.params, data)
                 if not np.isfinite(rewards).all():
-                    raise UserError(f"the rewards are not finite after epoch {done.epoch}; {_remedy(stage.path)}")
+                    raise UserError(f"the rewards are not finite after epoch {done.epoch}; {REMEDY}")
                 if not resumed:
                     row = measure(rewards, data, jax.device_get(state.sums)) | {"epoch": done.epoch}
                     done.history.append(row | {"seconds": round(time.monotonic() - started, 2)})
@@ -130,7 +131,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                     checkpoints.save(done.epoch, {"train": state, **kept}, done.metadata, row["loss"])
                 if done.epoch >= section.num_epochs:
                     break
-                state = learn_epoch(model, state, data, config, done, stage.path)
+                state = learn_epoch(model, state, data, config, done)
                 done.epoch, resumed, last = done.epoch + 1, False, done.history[-1]
                 progress.update(done.epoch, loss=f"{last['loss']:.4f}", agreement=percent(last["accuracy"]))
         progress.close()
@@ -159,7 +160,7 @@ class LabelledPairs(NamedTuple):
 
 
 def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
-    """Loads the dataset of the workdir with the labels that the config names, checks both, and splits the pairs."""
+    """The dataset of the workdir with the labels that the config names, and its split."""
     section, dataset = config.reward, open_dataset(workdir)
     weights, checksums = learnt_from(config), label_checksums(dataset, config)
     folders = {name: annotation_folder(dataset.path, name) for name in weights}
@@ -204,26 +205,20 @@ def find_extra(dataset: PairDataset, section: TrainReward) -> preference.Extra |
     """The inputs of the model beside the message; None if it reads only messages."""
     needed = observations_beside(section.network)
     if missing := [key for key in needed if key not in dataset.data]:
-        hint = " (collect it with --config.collect.save_glyphs=True)" if missing[0] == "glyphs" else ""
-        what = f"dataset {str(dataset.path)!r} has no data/{missing[0]}.npy, which this reward reads{hint}"
-        raise UserError(f"{what} (--config.reward.blstats, .crop, .glyphs)")
+        what = f"dataset {str(dataset.path)!r} has no data/{missing[0]}.npy, which this reward reads"
+        raise UserError(f"{what} (--config.collect.save_glyphs, --config.reward.blstats, .crop, .glyphs)")
     if not needed:
         return None
     return lambda rows: inputs_beside(section.network, {key: dataset.data[key][rows] for key in needed})
 
 
 def check_targets(target: np.ndarray, names: str) -> None:
-    """Raises a UserError if nothing can be learnt from the labels: all unknown, all ties, or all for one side."""
-    known = target[~np.isnan(target)]
-    where = f"in annotation {names!r} ({ANNOTATORS})"
-    if not len(known):
-        raise UserError(f"no pair has a known label {where}: run --stage=annotate first")
-    if (known == 0.5).all():
-        raise UserError(f"all {len(known):,} labels are ties {where}: there is nothing to learn")
-    sides = known[known != 0.5] > 0.5
-    if sides.all() or not sides.any():
-        side = "second" if sides.all() else "first"
-        raise UserError(f"all {len(sides):,} preferences are for the {side} moment {where}: there is nothing to learn")
+    """Raises UserError if nothing can be learnt from the labels: all unknown, all ties, or all for one side."""
+    first, ties, second = (target < 0.5).sum(), (target == 0.5).sum(), (target > 0.5).sum()
+    if not first or not second:
+        counts = f"{first:,} labels for the first moment, {second:,} for the second and {ties:,} ties"
+        what = f"there is nothing to learn in annotation {names!r}: it has {counts}"
+        raise UserError(f"{what}; label more pairs with --stage=annotate ({ANNOTATORS})")
 
 
 def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray | None:
@@ -259,12 +254,7 @@ def start_or_resume(
 
 
 def learn_epoch(
-    model: preference.Model,
-    state: preference.TrainState,
-    data: LabelledPairs,
-    config: RewardConfig,
-    done: Done,
-    folder: Path,
+    model: preference.Model, state: preference.TrainState, data: LabelledPairs, config: RewardConfig, done: Done
 ) -> preference.TrainState:
     """Trains for one epoch; raises UserError if the loss was not finite."""
     state = state._replace(sums=replicate(preference.zero_sums(), model.mesh))
@@ -279,22 +269,15 @@ def learn_epoch(
         state = model.learn(state, batches)
         if broken := int(state.sums.broken):
             step = start // batch_size + broken - 1
-            raise UserError(f"the loss is not finite, first at step {step} of epoch {done.epoch}; {_remedy(folder)}")
+            raise UserError(f"the loss is not finite, first at step {step} of epoch {done.epoch}; {REMEDY}")
     return state
-
-
-def _remedy(folder: Path) -> str:
-    return f"remove {str(folder)!r} or choose another --workdir, and try a smaller --config.reward.learning_rate"
 
 
 # ---- figures
 
 
 def value_pairs(model: preference.Model, params: Any, data: LabelledPairs) -> tuple[np.ndarray | None, np.ndarray]:
-    """The raw rewards of all captions, None if the model reads more than the message, and of all steps.
-
-    [U], [N, 2, L]
-    """
+    """The raw rewards of all captions [U], None if the model reads more than the message; of all steps [N, 2, L]."""
     if not (extra := data.extra):
         values = preference.value_captions(model.value, params, model.table)
         return values, values[data.ids]
@@ -308,10 +291,7 @@ def value_pairs(model: preference.Model, params: Any, data: LabelledPairs) -> tu
 
 
 def neutral_reward(rewards: np.ndarray, data: LabelledPairs) -> float | None:
-    """The mean raw reward of the training steps without a message; None without such steps.
-
-    `rewards`: of every step. [N, 2, L]
-    """
+    """The mean raw reward of the training steps without a message; None without such steps. `rewards`: [N, 2, L]"""
     silent = np.asarray(~data.table.messages.any(1))[data.ids[data.trained]]
     return float(rewards[data.trained][silent].mean(dtype=np.float64)) if silent.any() else None
 
@@ -331,7 +311,7 @@ def statistics_of(
 def measure(rewards: np.ndarray, data: LabelledPairs, sums: preference.Sums) -> dict[str, Any]:
     """Metrics on the validation pairs: loss, and how often the reward agrees with the annotators and with the score.
 
-    `rewards`: of every step. [N, 2, L] `sums`: of the epoch's training, whose means are there too, if there was one.
+    `rewards`: of every step. [N, 2, L] `sums`: of the epoch's training, if there was one.
     """
     rows = data.split.validation
     moments, target, sided, ids = rewards[rows].mean(-1), data.target[rows], data.sided[rows], data.ids[rows]
@@ -360,7 +340,7 @@ def finish(
     config: RewardConfig, stage: StageRun, data: LabelledPairs, done: Done, values: np.ndarray | None,
     rewards: np.ndarray, worth: np.ndarray | None,
 ) -> None:  # fmt: skip
-    """Writes the page, the report's part and the summary, and prints the results."""
+    """Writes the page, the report's part and the summary; prints the results."""
     last = done.history[-1]
     summary = done.metadata | {
         "best_epoch": min(done.history, key=lambda row: row["loss"])["epoch"],
@@ -379,8 +359,8 @@ def finish(
         f"{percent(last['accuracy'])} on {evidence(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(data.split.train):,} training pairs in {last['seconds']:.1f} s"
     )
-    about_worth = filter(None, [faithfulness(summary["worth"])] if "worth" in summary else [])
-    for words in itertools.chain(about_worth, remarks(config.reward, data, neutral)):
+    about_worth = faithfulness(summary["worth"]) if "worth" in summary else ""
+    for words in filter(None, [about_worth, *remarks(config.reward, data, neutral)]):
         print_line(f"{STAGE}: {words}")
     print_line(f"{STAGE}: checkpoints in {stage.path / 'checkpoints'}, page: {path}")
 
@@ -442,16 +422,15 @@ def import_published(config: RewardConfig, stage: StageRun) -> None:
 
 
 class Captions(NamedTuple):
-    """The captions that training shows, with their rewards; for rewards that read messages alone."""
+    """The S captions that training shows, with their rewards; for rewards that read messages alone."""
 
     statistics: RewardStatistics
     rewards: np.ndarray  # normalised. [S]
     messages: np.ndarray  # [S, 256]
     counts: np.ndarray  # [S]
-    order: np.ndarray  # numbers of the captions, from the lowest reward to the highest. [S]
+    order: np.ndarray  # their numbers, from the lowest reward to the highest. [S]
 
     def table(self, chosen: np.ndarray) -> str:
-        """A table of some of them, as HTML."""
         rows = [
             [f"{self.rewards[at]:+.2f}", quoted(decode(self.messages[at])), f"{self.counts[at]:,}"]
             for at in chosen.tolist()
