@@ -6,9 +6,7 @@ import pytest
 from conftest import ROOT, get_config
 
 from motif_jax.config.table import flatten
-from motif_jax.envs.worlds import make_world
 from motif_jax.stages import evaluate
-from motif_jax.stages.evaluate import check_variations
 
 pytestmark = pytest.mark.quick
 PUBLISHED = {
@@ -42,5 +40,5 @@ def test_reference_has_the_published_values_of_glam():
 @pytest.mark.parametrize("level", [*runpy.run_path(str(ROOT / "configs/glam.py"))["LEVELS"]])
 def test_the_recipe_for_a_pretrained_player_fits_every_level(level):
     config = get_config("glam.py", f"{level},smollm2")
-    check_variations(evaluate.STAGE.view(config.to_dict()), make_world(config.env))
+    evaluate.STAGE.check(evaluate.STAGE.view(config.to_dict()))
     assert bool(config.evaluate.controls) == (level != "go_to_french")

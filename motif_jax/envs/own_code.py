@@ -47,6 +47,8 @@ def load_class(text: str, what: str, flag: str) -> Any:
     `text`: `module:Class`. `what`: "world", "game" or "reward source", for messages.
     """
     module, _, name = text.partition(":")
+    if not module or not name:
+        raise UserError(f"cannot use the {what} {text!r}: write module:Class ({flag})")
 
     def explain(error: BaseException) -> UserError:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{module}.".startswith(f"{error.name}."):
