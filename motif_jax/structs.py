@@ -42,7 +42,9 @@ def legible(what: str, flag: str = "", *errors: type[Exception]) -> Iterator[Non
     try:
         yield
     except kinds as error:
-        reason = (isinstance(error, OSError) and error.strerror) or error
+        reason: object = (isinstance(error, OSError) and error.strerror) or error
+        if isinstance(error, KeyError):
+            reason = f"{error} is missing, or not known"
         raise UserError(f"cannot read {what}: {reason}" + (f" ({flag})" if flag else "")) from error
 
 

@@ -185,6 +185,8 @@ def play_branches(
             yield game.record(shared=0, branch=0)
             starts = (state for state in states for _ in range(per_moment))
             for branch, start in enumerate(starts, 1):
+                if branch >= BRANCHES:  # its seed would be that of another episode's branch
+                    raise UserError(f"an episode has at most {BRANCHES - 1:,} branches (--config.collect.branches)")
                 own = game_seed(seed, SeedStream.COLLECT, FIRST_BRANCH + number * BRANCHES + branch)
                 others.begin(0, own)
                 game.begin(own, number)

@@ -93,7 +93,10 @@ class SceneFiles:
         if self._features is None:
             return Scene(caption, None, {})
         row = np.asarray(self._features[number], np.float32)
-        return Scene(caption, row / (float(np.linalg.norm(row)) or 1.0), {})
+        length = float(np.linalg.norm(row))
+        if not np.isfinite(length):
+            raise UserError(f"row {number:,} of the features is not finite ({OPTIONS_FLAG})")
+        return Scene(caption, row / (length or 1.0), {})
 
 
 # ---- answerers: the closeness of the questioner is the share of other pictures that are further from the guess

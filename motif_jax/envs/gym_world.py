@@ -22,7 +22,7 @@ import numpy as np
 from gymnasium import spaces
 
 from motif_jax.captions import WIDTH, encode
-from motif_jax.config.table import shown
+from motif_jax.config.table import Text, shown
 from motif_jax.envs.own_code import WORLD_FLAG, fitted, message_of
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import (
@@ -209,6 +209,11 @@ def pieces_of_ansi(text: str) -> list[Pieces]:
     return rows
 
 
+def _flag(value: Any) -> bool:
+    """A flag, also as an array of one element; raises TypeError or ValueError for anything else."""
+    return value if type(value) is bool else bool(float(np.ravel(value).item()))
+
+
 def _color(codes: str, color: int) -> int:
     """Returns the colour after SGR codes: 30 to 37 and 90 to 97 set the foreground, 40 to 47 and 100 to 107 reverse.
 
@@ -280,10 +285,12 @@ class GymWorldGame(SequentialGame):
     def step(self, action: Any) -> float:
         result = self._env.step(self._parts[1](action) if self._parts else int(action))
         observation, paid, terminated, truncated, _ = result
-        reward, ended, cut = float(paid), float(terminated), float(truncated)  # not None or an array
+        reward, ended, cut = float(paid), _flag(terminated), _flag(truncated)  # not None or an array
+        if not abs(reward) <= LARGEST:
+            raise ValueError(f"a reward must be a finite number of float32, not {reward}")
         self.count_step(reward)
         if ended:
-            self.finish(bool(float(self._world.succeeded(reward, self._state))), "the game ended")
+            self.finish(_flag(self._world.succeeded(reward, self._state)), "the game ended")
         elif cut or self._steps >= self._world.time_limit:
             self.end = EndStatus.ABORTED
         self._look(observation)
@@ -392,6 +399,7 @@ class GymWorld(SequentialWorld):
     @functools.cached_property
     def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...], tuple[ActionSpace, Callable[[Any], Any]] | None]:
         """The fields of observations, and names and parts of actions, from a temporary environment."""
+        Text(("", AUTO, *RENDER_MODES)).check("picture", WORLD_FLAG, self.picture)
         with quiet():
             env = self.make()
         with contextlib.closing(env):

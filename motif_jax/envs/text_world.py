@@ -115,8 +115,13 @@ class TextWorld(SequentialWorld, World):
             name, arguments, weight = match.groups() if (match := TERM.fullmatch(term.strip())) else (term, "", "")
             if name not in made:
                 raise UserError(f"unknown collector {clean(repr(name))} ({FLAG}): {suggest(name, made)}")
-            players.append(made[name]((arguments or "").split()))
-            weights.append(float(weight or 1))
+            try:
+                players.append(made[name]((arguments or "").split()))
+                weights.append(float(weight or 1))
+            except (TypeError, ValueError):
+                raise UserError(f"the player {clean(repr(term))} has an argument or weight too many ({FLAG})") from None
+            if not 0 < weights[-1] < float("inf"):
+                raise UserError(f"the weight of {name!r} must be a positive number, not {weight} ({FLAG})")
         return players[0] if len(players) == 1 else TurnMixture(players, weights)
 
     def prepare(self, vector: SequentialVector) -> None:

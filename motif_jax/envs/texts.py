@@ -109,7 +109,7 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
     file = f"lexicon {str(path)!r}"
     content = read_toml(path, file, flag)
     valued = [PROGRESS, *(goal for goal in goals if goal not in GENERAL)]
-    if content.keys() != {"rule"}:
+    if content.keys() != {"rule"} or not isinstance(content["rule"], list) or not content["rule"]:
         raise UserError(f"{file} has {shown([*content])}, but must have rules alone: write them as [[rule]] ({flag})")
     rules: dict[str, Rule] = {}
     for number, table in enumerate(content["rule"], 1):
@@ -120,8 +120,8 @@ def read_rules(path: Path, goals: Collection[str], flag: str) -> Rules:
             if unknown := [goal for goal in rule.worth if goal not in valued]:
                 raise ValueError(f"unknown goal {unknown[0]!r}: {suggest(unknown[0], valued)}")
             own = isinstance(rule.name, str) and rule.name not in rules
-            if not own or not all(abs(value) <= MOST_WORTH for value in rule.worth.values()):
-                raise ValueError("its name is not a text of its own, or a worth is not a finite number")
+            if not own or not rule.pattern or not all(abs(value) <= MOST_WORTH for value in rule.worth.values()):
+                raise ValueError("its name is not a text of its own, its pattern is empty, or a worth is not finite")
             rules[rule.name] = rule
     return Rules(tuple(rules.values()), _version(rules.values(), valued))
 

@@ -112,8 +112,12 @@ def _check_interface(world: World, name: str) -> None:
         if inspect.getattr_static(world, key, ...) is ...:
             raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py requires ({WORLD_FLAG})")
         getattr(world, key)
-    if taken := [key for key in world.figures if key in TAKEN]:
-        raise UserError(f"the world {name!r} has a figure called {taken[0]!r}, a name that is taken ({WORLD_FLAG})")
+    for key, kind in world.figures.items():
+        if key in TAKEN or kind not in (bool, int, float):
+            what = (
+                f"the world {name!r} has a figure {key!r}: the name must not be taken, and it is a bool, int or float"
+            )
+            raise UserError(f"{what} ({WORLD_FLAG})")
     space, single = space_of(world), is_text(world.action) or not world.action.shape
     if not (single if space is None else space.spec == world.action):
         wanted = "CHOICE, or text_action(), or the spec of its `action_space`"

@@ -136,6 +136,8 @@ def test_sets_of_actions():
 @pytest.mark.parametrize(("values", "message"), [
     ({"actions": "canonicle"}, r"unknown set of actions 'canonicle' \(--config.env.babyai.actions\): did you mean"),
     ({"rewording": "synonym"}, "unknown rewording 'synonym'"),
+    ({"actions": "go,,stop"}, "names of actions must differ, and none is empty, unlike 'go,,stop'"),
+    ({"rewording": "key=a=b"}, "is written as key=chair,ball=table, unlike 'key=a=b'"),
     ({"rewording": "synonyms", "language": "french"}, "'synonyms' is of English words, where prompts are French"),
 ])  # fmt: skip
 def test_bad_words_are_refused_in_one_sentence(values, message):

@@ -254,7 +254,7 @@ OF_ENVIRONMENT = {  # values that are refused
         None, (OBSERVATION, 0.0, False, {}), "abcde",
         *((OBSERVATION, reward, False, False, {}) for reward in ("x", 1j, HUGE, np.zeros(2))),
         *((OBSERVATION, 0.0, flag, False, {}) for flag in ("no", np.zeros(2))),
-        *((OBSERVATION, 0.0, False, flag, {}) for flag in (None, [False])),
+        *((OBSERVATION, 0.0, False, flag, {}) for flag in (None, [False, True])),
     ],
     "observation_space": [None, spaces.Dict({"message": spaces.Discrete(2)})],
     "action_space": [
@@ -304,8 +304,9 @@ def refused(name, value, kind=UserError) -> str:
 
 @pytest.mark.parametrize(("name", "values"), (OF_ENVIRONMENT | OF_WORLD).items())
 def test_wrong_values_are_refused_with_one_sentence(name, values):
-    with pytest.raises(pytest.fail.Exception):  # by right values
-        refused("reset", (OBSERVATION, {}))
+    for right in (("reset", (OBSERVATION, {})), ("step", (OBSERVATION, 0.0, np.array([False]), [False], {}))):
+        with pytest.raises(pytest.fail.Exception):
+            refused(*right)
     for value in values:
         refused(name, value)
 

@@ -136,6 +136,8 @@ def test_a_users_word_list_skips_other_lengths_and_duplicates(tmp_path):
 
 @pytest.mark.parametrize(("player", "message"), [
     ("optimum", r"unknown collector 'optimum' \(--config.collect.collector\): did you mean 'optimal'\?"),
+    ("repeat*nan+candidate", "the weight of 'repeat' must be a positive number, not nan"),
+    ("candidate(3)", r"the player 'candidate\(3\)' has an argument or weight too many"),
     ("repeat(2 nobody)", "must be one of random, candidate, .*, not 'nobody'"),
 ])  # fmt: skip
 def test_unknown_players_are_refused(player, message):

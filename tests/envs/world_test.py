@@ -128,7 +128,7 @@ def test_a_users_world_is_played(workers):
     ({"world": "own_worlds:Corrido"}, r"module 'own_worlds' has no class 'Corrido': did you mean 'Corridor'\?"),
     ({"world": OWN, "options": '{"width": 5}'}, r"cannot be made with .*width.*'width' \(--config.env.options\)"),
     ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py requires"),
-    ({"world": "own_worlds:Counts"}, "has a figure called 'steps', a name that is taken"),
+    ({"world": "own_worlds:Counts"}, "has a figure 'steps': the name must not be taken"),
     ({"world": "own_worlds:Many"}, "the action of the world .* must be CHOICE, .* or the spec of its `action_space`"),
     ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "
      r"type float32, as its spec says, not shape \(3,\) and type float64 \(--config.env.world\)"),

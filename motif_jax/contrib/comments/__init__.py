@@ -131,6 +131,8 @@ def _read_table(path: str) -> dict[str, float]:
             with legible(f"line {number} of the table {path!r}", OPTIONS_FLAG, TypeError, KeyError, RecursionError):
                 entry = json.loads(line)
                 scores[entry["text"]] = _score(entry["score"])
+    if not scores:
+        raise UserError(f"the table {path!r} is empty ({OPTIONS_FLAG})")
     return scores
 
 

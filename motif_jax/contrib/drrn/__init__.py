@@ -56,6 +56,8 @@ class QLearning(Algorithm):
 
     def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
         check_together(section)
+        if section.replay.capacity < section.batch_size:
+            raise UserError("a replay must have room for a batch (--config.policy.replay.capacity, .batch_size)")
         if section.bootstrap == "inferred":
             raise UserError("q_learning infers no values: choose explicit or never (--config.policy.bootstrap)")
 

@@ -145,7 +145,10 @@ def parse_actions(text: str) -> tuple[str, ...]:
             return ACTION_SETS[text]
         hint = suggest(text, ACTION_SETS, f"choose from {', '.join(ACTION_SETS)}, or name each")
         raise UserError(f"unknown set of actions {text!r} ({ACTIONS_FLAG}): {hint}")
-    return tuple(" ".join(name.split()) for name in text.split(","))
+    names = tuple(" ".join(name.split()) for name in text.split(","))
+    if "" in names or len({*names}) < len(names):
+        raise UserError(f"names of actions must differ, and none is empty, unlike {text!r:.100} ({ACTIONS_FLAG})")
+    return names
 
 
 def parse_rewording(text: str) -> dict[str, str]:
@@ -155,8 +158,10 @@ def parse_rewording(text: str) -> dict[str, str]:
             return REWORDINGS[text]
         hint = suggest(text, REWORDINGS, f"choose from {', '.join(REWORDINGS)}, or write key=chair")
         raise UserError(f"unknown rewording {text!r} ({REWORDING_FLAG}): {hint}")
-    pairs = (pair.split("=") for pair in text.split(","))
-    return {word.strip(): other.strip() for word, other in pairs}
+    pairs = [[word.strip() for word in pair.split("=")] for pair in text.split(",")]
+    if not all(len(pair) == 2 and all(pair) for pair in pairs):
+        raise UserError(f"a rewording is written as key=chair,ball=table, unlike {text!r:.100} ({REWORDING_FLAG})")
+    return dict(pairs)
 
 
 def make_rewrite(words: Mapping[str, str]) -> Callable[[str], str]:

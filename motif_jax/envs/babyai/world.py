@@ -11,6 +11,7 @@ the same episode (0 if it fails, and in training, where it does not play).
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,6 +90,8 @@ class BabyAIWorld(SequentialWorld, World):
                 game.keep_family(int(np.random.SeedSequence((vector.seed, vector.stream, index)).generate_state(1)[0]))
 
     def game(self, shown: bool = True) -> Any:
+        if os.environ.get("BABYAI_DONE_ACTIONS"):  # minigrid would wait for an action that players do not have
+            raise UserError(f"unset BABYAI_DONE_ACTIONS, with which no mission can succeed ({WORLD_FLAG})")
         try:
             with quiet():  # pygame, which minigrid imports, prints a greeting
                 from motif_jax.envs.babyai.game import BabyAIGame  # takes a second

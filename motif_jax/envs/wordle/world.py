@@ -364,7 +364,7 @@ def _inner(arguments: Sequence[str]) -> Pick | None:
 def _numbered(arguments: Sequence[str], default: int) -> tuple[int, Pick | None]:
     """The arguments of a player that begin with a number; both may be absent."""
     if arguments and arguments[0].isdigit():
-        return int(arguments[0]), _inner(arguments[1:])
+        return max(1, int(arguments[0])), _inner(arguments[1:])
     return default, _inner(arguments)
 
 
