@@ -34,7 +34,7 @@ from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.loop import (
+from motif_jax.stages.train_policy.parts import (
     TrainerParts,
     assemble,
     make_place,

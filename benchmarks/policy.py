@@ -25,12 +25,12 @@ from benchmarks.rows import Row, Rows, bytes_per_step, medians, rate_of, take_tu
 from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
-from motif_jax.devices.mesh import describe_memory, local_copy, place
+from motif_jax.devices.mesh import describe_memory, local_copy, needed_bytes, place
 from motif_jax.policies.model import padded_size
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy import Profile, takes_turns
-from motif_jax.stages.train_policy.loop import (
+from motif_jax.stages.train_policy.parts import (
     Trace,
     assemble,
     make_player,
@@ -285,10 +285,7 @@ class Training:
     def update_memory(self) -> int:
         """Bytes that an update takes beside its arguments; 0: not known."""
         update = self._parts.update
-        program = update.lower(self._state, self._frozen, self._batch.arrays.rollouts).compile()
-        if not (analysis := program.memory_analysis()):
-            return 0
-        return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
+        return needed_bytes(update.lower(self._state, self._frozen, self._batch.arrays.rollouts).compile())
 
     def sizes(self) -> dict[str, Any]:
         """Numbers of games and workers, sizes of batch and rollout, and the device, for the rows."""

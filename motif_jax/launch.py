@@ -210,7 +210,8 @@ def check_overrides(argv: list[str], known: set[str]) -> None:
     for argument in argv[1:]:
         match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
         if match and match[1] not in known:
-            key, near = clean(match[1], 80), nearest(match[1], known)
+            own = (name for name in sorted(known) if name.startswith(f"{match[1]}."))
+            key, near = clean(match[1], 80), next(own, None) or nearest(match[1], known)
             raise UserError(f"the config has no value {key!r} (--config.{key}); did you mean --config.{near}?")
 
 

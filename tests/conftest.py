@@ -120,7 +120,7 @@ def few_tries(monkeypatch, short_pauses):
 @pytest.fixture
 def at_batch(monkeypatch) -> Callable[[int, Callable[[], None]], None]:
     """`at_batch(3, call)` calls once the policy has learnt from its third batch from now on, before that is counted."""
-    from motif_jax.stages.train_policy.loop import MetricsCollector
+    from motif_jax.stages.train_policy.parts import MetricsCollector
 
     coming: collections.deque[Callable[[], None]] = collections.deque()
 

@@ -18,7 +18,7 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -407,11 +407,18 @@ class Oracle(Described):
         return np.where(first == second, 0.5, second > first).astype(np.float32)
 
 
+def of_nethack(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """An array of a dataset that only NetHack's have; raises UserError for others."""
+    if name not in arrays:
+        raise UserError(f"the dataset has no {name!r}, which moments of NetHack have ({FLAG}, .captions)")
+    return arrays[name]
+
+
 class ScoreOracle(Oracle):
     """`score`: the score of the episode that a moment is from."""
 
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
-        return dataset.info["score"]
+        return of_nethack(dataset.info, "score")
 
 
 class ReturnOracle(Oracle):
@@ -478,7 +485,10 @@ def server_key(server: ServerSection) -> str:
             "key_variable names the environment variable that holds the key, in capitals; it is not the key itself "
             "(--config.annotate.server.key_variable)"
         )
-    return os.environ.get(name, "").strip() if name else ""  # a key read from a file ends with a newline
+    key = os.environ.get(name, "").strip() if name else ""  # a key read from a file ends with a newline
+    if not all("!" <= character <= "~" for character in key):
+        raise UserError(f"the key in {name} has invalid characters (--config.annotate.server.key_variable)")
+    return key
 
 
 def check_server(server: ServerSection) -> None:

@@ -266,6 +266,8 @@ def _monitor_rows(binary: BinaryIO, outcome: str) -> Iterator[tuple[int, Any]]:
         cells = next(csv.reader([line.decode("utf-8", "replace")]))
         if not header:
             header = [] if cells[0].startswith("#") else cells
+            if header and "r" not in header:
+                raise ValueError(f"line {number:,}: the header {shown(header)} has no column 'r'")
             continue
         row = dict(zip(header, cells, strict=False))
         result = next((row[name] for name in ((outcome,) if outcome else SUCCESS) if name in row), None)
@@ -384,8 +386,8 @@ class _Reader:
                 self.rewards[name] = array("d", bytes(8 * count))
             paid = self.rewards[name]
             paid.extend([0.0] * (count - len(paid)))  # rows that do not name it
-            is_number = type(value) in (int, float) and abs(value) <= LARGEST
-            _expect(is_number, "reward", {name: value} if named is reward else value)
+            if type(value) not in (int, float) or not abs(value) <= LARGEST:
+                _expect(False, "reward", {name: value} if named is reward else value)
             paid.append(value)
 
     def finish(self) -> Trajectories:

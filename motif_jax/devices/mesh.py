@@ -40,7 +40,8 @@ def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str
     """Arranges the first `num_devices` (0: all) of all hosts as a mesh; raises UserError for sizes that do not fit."""
     devices = jax.devices()
     if num_devices > len(devices) or (0 < num_devices < len(devices) and jax.process_count() > 1):
-        there = f"{len(devices)} of kind {devices[0].platform}, and several hosts use all of theirs"
+        there = f"{len(devices)} of kind {devices[0].platform}"
+        there += ", and several hosts use all of theirs" * (jax.process_count() > 1)
         raise UserError(f"{num_devices} devices were asked for, but there are {there} ({section}.num_devices)")
     devices = devices[: num_devices or None]
     if fsdp * tensor == 1:
@@ -175,6 +176,14 @@ def describe_memory(device: Any) -> DeviceMemory | None:
     if "bytes_limit" not in stats:
         return None
     return DeviceMemory(stats["bytes_limit"], stats["bytes_limit"] - stats.get("bytes_in_use", 0))
+
+
+def needed_bytes(compiled: Any) -> int:
+    """Bytes that a compiled program takes on a device beside its arguments; 0 if the compiler does not know."""
+    analysis = compiled.memory_analysis()
+    if analysis is None:
+        return 0
+    return int(analysis.temp_size_in_bytes + analysis.output_size_in_bytes - analysis.alias_size_in_bytes)
 
 
 # ---- copies from a mesh to one host, and between hosts

@@ -74,7 +74,7 @@ def read_metadata(directory: Path) -> Metadata:
         metadata = parse_foreign_json(read_bytes(directory / METADATA, LIMIT))
         if metadata.pop(CHECKSUM, None) != _checksum(metadata):
             raise ValueError("its checksum is missing or differs: it is not what was written there")
-        if metadata["format"] != FORMAT:
+        if metadata.get("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT}, which this version reads")
     read_checked(directory, CARD, metadata, LIMIT)
     return metadata

@@ -300,8 +300,8 @@ class GymWorldGame(SequentialGame):
         kinds = self._world.figures
         values = self._world.measure(self._state) if kinds else ()
         figures = tuple(kind(value) for kind, value in zip(kinds.values(), values, strict=True))
-        if not np.isfinite(figures).all():
-            raise ValueError(f"measure() must return finite numbers, not {figures}")
+        if not all(abs(figure) <= LARGEST for figure in figures):
+            raise ValueError(f"measure() must return finite numbers of float32, not {figures}")
         return figures
 
     def draw(self, chance: float) -> Any:

@@ -33,7 +33,7 @@ from motif_jax.tokens import Tokeniser, tokeniser_from_text
 
 FAMILIES = ("llama", "qwen2", "qwen3")  # general.architecture
 VERSIONS = (2, 3)
-HEADER = 2**27  # maximum bytes before the tensors; the largest vocabularies have a quarter
+HEADER, ITEMS = 2**27, 2**22  # maximum bytes and items before the tensors; the largest vocabularies have a quarter
 SCALARS = dict(zip((*range(8), 10, 11, 12), "BbHhIif?Qqd", strict=True))  # types of numbers, and those of `struct`
 TEXT, ARRAY = 8, 9  # further types of metadata
 TYPES = ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")
@@ -105,7 +105,7 @@ class _Bytes:
     def __init__(self, file: BinaryIO, path: Path):
         self.file, self.path = file, path
         self.size = path.stat().st_size
-        self.left = min(self.size, HEADER)
+        self.left, self.items = min(self.size, HEADER), ITEMS
 
     def header(self) -> Header:
         if self.take(min(4, self.left)) != b"GGUF" or self.number("I") not in VERSIONS:
@@ -113,7 +113,7 @@ class _Bytes:
         num_tensors, num_values = self.number("Q"), self.number("Q")
         metadata = {(name := self.text()): self.value(name in (TOKENS, KINDS, MERGES)) for _ in range(num_values)}
         described = [(self.text(), *self.tensor()) for _ in range(num_tensors)]
-        align = metadata.get("general.alignment", 32)
+        align = int(metadata.get("general.alignment", 32))  # ValueError for NaN, with which no comparison is true
         start = end = -(-self.file.tell() // align) * align
         tensors: dict[str, GgufTensor] = {}
         for name, kind, shape, offset in described:
@@ -125,10 +125,12 @@ class _Bytes:
         return Header(metadata, tensors)
 
     def take(self, count: int) -> bytes:
-        self.left -= count
-        data = self.file.read(count) if self.left >= 0 else b""
+        self.left, self.items = self.left - count, self.items - 1
+        data = self.file.read(count) if self.left >= 0 and self.items >= 0 else b""
         if len(data) < count:
-            raise ValueError(f"its header claims more than the {min(self.size, HEADER):,} bytes that it can have")
+            raise ValueError(
+                f"its header claims more than the {min(self.size, HEADER):,} bytes or {ITEMS:,} items that it can have"
+            )
         return data
 
     def number(self, kind: str) -> Any:

@@ -152,6 +152,8 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
     names = [TENSORS]
     if (directory / INDEX).exists():
         names = sorted({*map(str, read_foreign(directory, INDEX)["weight_map"].values())})
+        if any(name != os.path.basename(name) for name in names):  # a file has many names such as ././model
+            raise ValueError(f"its {INDEX} must name files beside it")
     elif not (directory / TENSORS).exists():
         others = [file.name for file in sorted(directory.glob("*.bin"))]
         why = f"; {others[0]!r} is a pickle, which is not read: save the model with safetensors" if others else ""
@@ -419,7 +421,9 @@ class Adapter(NamedTuple):
             return tensor
         a, b = (self.tensors[factor] for factor in self.names(name))
         shape, turned = [*b.shape[:1], *a.shape[1:]], self.content.get("fan_in_fan_out")
-        if shape[:: -1 if turned else 1] != [*tensor.shape]:  # before a product that is larger than any memory
+        matrices = len(a.shape) == len(b.shape) == 2
+        # Before a product that is larger than any memory.
+        if not matrices or shape[:: -1 if turned else 1] != [*tensor.shape]:
             raise UserError(f"the adapter's {name!r:.200} is {shape}, the model's {list(tensor.shape)}")
         with np.errstate(over="ignore", invalid="ignore"):
             low, high = (part.array.astype(np.float32) for part in (a, b))

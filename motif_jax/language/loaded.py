@@ -39,7 +39,7 @@ from motif_jax.language.generation import (
 from motif_jax.language.model import PrefixState, Types, repeat_rows
 from motif_jax.language.packing import pad_rows
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, refuse
 from motif_jax.tokens import Tokeniser, write_tokeniser
 
 MULTIPLE = 8  # trees of choices are padded to a multiple of 8 nodes, so that few programs are compiled
@@ -129,6 +129,13 @@ class Language:
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
         rows = self._encode(contexts, special, marks)
         starts = [self.tokeniser.encode(text) for text in begin] if begin is not None else [[] for _ in rows]
+        refuse(
+            (
+                not (temperature >= 0 and top_k >= 0 and 0 <= top_p <= 1 and beams >= 1),
+                "temperature and top_k must be at least 0, top_p from 0 to 1, and beams at least 1",
+            ),
+            (len(starts) != len(rows), f"there are {len(starts)} texts to begin with, but {len(rows)} contexts"),
+        )
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         written = self.generate_tokens(
             rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,

@@ -482,6 +482,8 @@ class OwnEncoder(nnx.Module):
         self.path, self.reads, self.dtype = path, tuple(specs), dtype
         with calls(path):
             self.encoder = load_class(path, "network", FLAG)(dict(specs), dtype=dtype, rngs=rngs)
+        if not isinstance(self.encoder, nnx.Module):
+            raise self._error("it is not a subclass of flax.nnx.Module")
         before = self._variables()
         ones = {name: jnp.asarray(np.ones((ROWS, *spec.shape), spec.dtype)) for name, spec in specs.items()}
         with calls(path):

@@ -61,15 +61,17 @@ def amount(value: float | None) -> str:
     short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
     size = abs(short)
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if size >= max(unit, 1e4):
+        if max(unit, 1e4) <= size < 1e15:
             return f"{short / unit:,g}{name}"
-    if size >= 1000:
+    if 1000 <= size < 1e15:
         return f"{value:,.0f}"
     return "0" if not size else f"{short:g}"
 
 
 def exact(value: float) -> str:
     """Formats a number for a table: more digits than `amount`."""
+    if abs(value) >= 1e15:  # of a loss that diverges
+        return f"{value:.3g}"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.1f}" if abs(value) >= 100 else f"{value:.2f}"
 
 

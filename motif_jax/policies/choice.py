@@ -199,5 +199,5 @@ def groups_per_worker(policies: int, workers: int, games: int) -> int:
     for groups in range(min(GROUPS, games), games + 1):
         if games % groups == 0 and workers * groups >= policies:
             return groups
-    what = f"{policies} policies need a group of games each, of at most {workers * games}"
+    what = f"{policies} policies need a group of games each, but at most {workers * games} are possible"
     raise UserError(f"{what} ({FLAG}, --config.collect.num_workers, .games_per_worker)")

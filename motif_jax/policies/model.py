@@ -20,7 +20,9 @@ from motif_jax.devices.checkpoints import find_saved, read_saved
 from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import is_release, usable
+from motif_jax.envs.own_code import owner
 from motif_jax.envs.world import WAIT, ActionSpace, space_from
+from motif_jax.envs.worlds import make_world
 from motif_jax.networks.actions import CHOICES, OptionHeads, draw
 from motif_jax.networks.kinds import BEHAVIOUR, find_prompt_network, from_record, is_own
 from motif_jax.networks.policy import PolicyNetwork
@@ -133,7 +135,11 @@ def read_policy(
                 f"(--config.policy.network={name}; load_policy(..., trusted=[{name!r}]))"
             )
         if is_release(directory) and "reads" in spec:  # its JSON is sorted; the network joins features in this order
-            spec = {**spec, "reads": {name: spec["reads"][name] for name in spec["order"]}}
+            env = metadata["config"]["env"]
+            order = spec.get("order") or ([] if owner(env) else make_world(env).reads)  # older ones do not name it
+            if sorted(order) != sorted(spec["reads"]):
+                raise UserError(f"{str(directory)!r} lacks the order of observations: export it again (--stage=export)")
+            spec = {**spec, "reads": {name: spec["reads"][name] for name in order}}
         network = find_prompt_network(name)
         if actions and network and network.scores_names(spec):  # they can be renamed
             spec = with_actions(spec, actions)

@@ -86,6 +86,8 @@ class Policy:
         `games`: the number of games played at once; observations and answers are arrays of this length. None: one game,
         with single observations and answers.
         """
+        if games is not None and games < 1:
+            raise TypeError("games must be at least 1, or None for single answers")
         self._games, count = games, 1 if games is None else games
         self._core, self._first = np.zeros((count, self._core_size), np.float32), np.ones(count, bool)
         self._charge, self._left = np.zeros((2, count), np.int32)
@@ -105,6 +107,8 @@ class Policy:
         return them, or a list with one entry per game. Names beyond `reads` are ignored. `greedy`: take the most
         probable action instead of sampling one.
         """
+        if not {*self.reads} <= observation.keys():
+            raise TypeError(f"this policy reads {', '.join(self.reads)}, of which {shown([*observation])} lacks some")
         seen = {name: self._read(name, observation[name]) for name in self.reads}
         if self._heads:
             self._decide(seen, greedy)

@@ -167,6 +167,8 @@ class Reward:
             messages = captions
         else:
             messages = np.array([encode(text) for text in captions], np.uint8).reshape(-1, WIDTH)
+        if messages.shape[1:] != (WIDTH,) or any(len(array) != len(messages) for array in more.values()):
+            raise TypeError(f"give texts, or messages of [B, {WIDTH}] uint8, and a row of each further input per text")
 
         def value(rows: np.ndarray) -> Any:
             inputs = {name: np.asarray(array)[rows] for name, array in more.items()}

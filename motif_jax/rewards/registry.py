@@ -31,7 +31,7 @@ from motif_jax.config.table import Table, shown, tables_of
 from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.envs.world import select_specs, suggest
 from motif_jax.envs.worlds import make_world
-from motif_jax.names import import_named
+from motif_jax.names import PROMPT_NETWORKS, import_named
 from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection, SourcesConfig
 from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import ArraySpec, UserError
@@ -85,6 +85,10 @@ class SourceChoice(NamedTuple):
 
     def check(self, config: SourcesConfig, world: Any) -> None:
         """Raises UserError for a source that cannot be used. Imports only classes of the user, and no JAX."""
+        if self.path == SOURCES["rnd"].path and getattr(config.policy, "network", "") in PROMPT_NETWORKS:
+            raise UserError(
+                f"the reward source 'rnd' cannot predict tokens, which the network reads ({FLAG}, .network)"
+            )
         if self.path in CHECKS:
             import_named(CHECKS[self.path])(self, config, world)
         elif self.path not in PATHS:

@@ -32,7 +32,7 @@ from motif_jax.devices.mesh import local_copy, map_update, replicate, total
 from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.world import select_specs, waited
 from motif_jax.networks.images import elu
-from motif_jax.networks.kinds import PROMPT, from_record, to_record
+from motif_jax.networks.kinds import from_record, to_record
 from motif_jax.networks.policy import Layers, scale, trigrams
 from motif_jax.rewards.preference import in_chunks
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
@@ -204,8 +204,6 @@ class RandomDistillation(RewardSource):
 
     @classmethod
     def make(cls, setting: Setting) -> RandomDistillation:
-        if PROMPT in setting.reads:
-            raise UserError("the reward source 'rnd' cannot predict tokens, which the network reads (--config.policy)")
         section = vars(setting.config.policy.rnd)
         facts: Facts = {name: section[name] for name in ("hidden", "outputs", "learning_rate")}
         facts["observations"] = to_record(select_specs(setting.specs, setting.reads))

@@ -188,6 +188,8 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
     section, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
     judgeless = find(ONLINE_REWARDS, section.kind)
     turns = parse_goals(section.goals)
+    if section.order == "uncertain" and section.kind not in ("classification", "ranking"):
+        raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     try:
         if judgeless:
             judgeless.check(section, texts)

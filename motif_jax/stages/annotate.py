@@ -23,7 +23,16 @@ import numpy as np
 import motif_jax
 from motif_jax.annotation import annotator, backends
 from motif_jax.annotation.annotator import Answered, Asking, AskingCounts, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.backends import Backend, CaptionBackend, Lexicon, OpenBackend, Oracle, Prompted, find_backend
+from motif_jax.annotation.backends import (
+    Backend,
+    CaptionBackend,
+    Lexicon,
+    OpenBackend,
+    Oracle,
+    Prompted,
+    find_backend,
+    of_nethack,
+)
 from motif_jax.annotation.prompts import is_sentence
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import section
@@ -111,7 +120,7 @@ def make_metadata(backend: Backend, dataset: PairDataset) -> dict[str, Any]:
     else:
         metadata |= {"captions": section.captions, "goal": section.goal} | backend.labelling()
         if section.captions == WITH_BOTTOM_LINE:
-            metadata["bottom_line_version"], other_array = BOTTOM_LINE, dataset.data["blstats"]
+            metadata["bottom_line_version"], other_array = BOTTOM_LINE, of_nethack(dataset.data, "blstats")
     return metadata | {"beside": "" if other_array is None else digest_of(other_array)}
 
 

@@ -120,6 +120,9 @@ def run(config: ReportConfig, workdir: Path) -> None:
     if not Run(workdir).heads():
         raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
     others = [path for path in other_runs(config) if path.resolve() != workdir.resolve()]
+    for other in others:
+        if not Run(other).heads():
+            raise UserError(f"there is nothing in {str(other)!r} to compare with ({FLAG})")
     text = compose(config, [read_record(path) for path in (workdir, *others)], stage.path)
     write_whole(stage.path / "index.html", text)
     stage.write("report", made_of)
@@ -329,6 +332,8 @@ def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: 
     """Writes the page about all runs, which `arguments` have run, and prints their figures; returns the file."""
     file = workdir / "report/index.html"
     variants = gather(runs, workdir)
+    if not any(variant.runs for variant in variants):
+        raise UserError(f"none of the {len(runs)} runs in {str(workdir)!r} has anything to report yet (--workdir)")
     blocks = body(variants, workdir, file.parent, arguments)
     write_whole(file, page(f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *blocks, "</main>"]))
     for rules, players in by_rules(variants):

@@ -25,7 +25,7 @@ from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, plays_the_same_twice, read_tracks, replay_of
 from motif_jax.pages.figures import SUMMARIES, Player
 from motif_jax.policies.choice import parse_one
-from motif_jax.replays.film import WRITERS, count_sheets, write_film
+from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_film
 from motif_jax.replays.replay import describe, load_replay, save_replay, summary
 from motif_jax.replays.scene import can_watch, watch
 from motif_jax.run import Run
@@ -69,7 +69,14 @@ def check(config: VisualizeConfig) -> None:
     section = config.visualize
     if section.export and Path(section.export).suffix.lower() not in WRITERS:
         raise UserError(f"{section.export!r} must end in one of {', '.join(WRITERS)} ({FLAG}.export)")
+    if section.export and Path(section.export).is_dir():
+        raise UserError(f"{section.export!r} is a directory ({FLAG}.export)")
+    if Path(section.export).suffix.lower() == ".mp4":
+        with naming(f"{FLAG}.export"):
+            find_ffmpeg()
     if section.replay:
+        if not Path(section.replay).is_file():
+            raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
         return
     check_protocol(config.env, config.evaluate.protocol)
     world = check_world(config.by_protocol().env)

@@ -123,9 +123,11 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
     `writes`: for the amount of writing, or for places outside the workdir. `memory`: for memory, processes and open
     files. `device`: for the memory of devices; "": the same.
     """
-    who = f"{stage} cannot go on: " if stage else ""
+    before, who = _identity(workdir), f"{stage} cannot go on: " if stage else ""
     try:
         yield
+        if before and _identity(workdir) != before:  # missing parents of files are made again, so no error says it
+            raise UserError(f"{who}the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)")
     except Exception as error:
         refusal = find_refusal(error)
         if isinstance(error, Stopped) or (refusal and refusal.file in OUTPUTS):  # `startup.run_program` explains those
@@ -141,6 +143,13 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
             raise
         words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
         raise UserError(who + words + (f" ({hint})" if hint else "")) from error
+
+
+def _identity(workdir: Path) -> tuple[int, int] | None:
+    with contextlib.suppress(OSError):
+        status = os.stat(workdir)
+        return status.st_dev, status.st_ino
+    return None
 
 
 def _temporary() -> Path:

@@ -226,7 +226,12 @@ class HttpClient:
 
 def check_address(url: str, flag: str, key_flag: str = "") -> None:
     """Raises UserError if `url` is not an http(s) address of host, port and path; flags as for `HttpClient`."""
-    if not ADDRESS.fullmatch(url) or not url.isprintable():
+    try:
+        parts = urlsplit(url)
+        works = parts.port != 0 and bool((parts.hostname or "").encode("idna"))
+    except ValueError:  # an impossible host name or port number
+        works = False
+    if not works or not ADDRESS.fullmatch(url) or not url.isprintable():
         key = f"; keys come from the environment: {key_flag}" if key_flag else ""
         raise UserError(  # without the text, which may contain a password
             "this is not an address such as http://127.0.0.1:8000/v1, without user name, password or query "

@@ -45,7 +45,10 @@ def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> M
     if not named:
         return None
     if named == "slurm":
-        return meeting_of_tasks(environment)
+        try:
+            return meeting_of_tasks(environment)
+        except (KeyError, ValueError) as error:
+            raise UserError(f"SLURM did not start this process: {error} is not set ({SLURM_FLAG})") from error
     host, port = split_address(named, FLAG)
     if section.process_id >= section.num_processes:
         raise UserError(
@@ -65,8 +68,9 @@ def meeting_of_tasks(environment: Mapping[str, str]) -> Meeting:
     if address := environment.get("JAX_COORDINATOR_ADDRESS"):
         return Meeting(*split_address(address, "JAX_COORDINATOR_ADDRESS"), count, process_id, device, SLURM_FLAG)
     nodes = environment["SLURM_STEP_NODELIST"]
-    first = re.match(r"([^,\[]*)(?:\[([^],-]+)[],-])?", nodes)  # node1,node2 or node[01-04,07],other
-    assert first is not None  # it matches everything
+    first = re.match(r"([^,\[]+)(?:\[([^],-]+)[],-])?", nodes)  # node1,node2 or node[01-04,07],other
+    if first is None:
+        raise KeyError("SLURM_STEP_NODELIST")
     host = f"{first[1]}{first[2] or ''}"
     if named := environment.get("JAX_COORDINATOR_PORT"):
         _, port = split_address(f"{host}:{named}", "JAX_COORDINATOR_PORT")

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motif_jax.console import clean, print_line
+from motif_jax.files import LONGEST
 from motif_jax.structs import UserError
 
 MOST_SEEDS = 1000
@@ -51,10 +52,10 @@ def parse_seeds(text: str) -> list[int]:
     if not text.strip():
         return []
     words = [word.strip() for word in text.split(",")]
-    numbers = list(map(int, words)) if all(map(str.isdecimal, words)) else []
+    numbers = list(map(int, words)) if all(re.fullmatch(r"[0-9]{1,18}", word) for word in words) else []
     if len(numbers) > 1:
-        return numbers
-    if not numbers or not 1 <= numbers[0] <= MOST_SEEDS:  # perhaps a seed
+        return list(dict.fromkeys(numbers))
+    if not numbers or not 1 <= numbers[0] <= MOST_SEEDS:
         raise UserError(
             f"give a number of seeds from 1 to {MOST_SEEDS:,}, or seeds, as in 3,7; not {clean(text, 40)!r} "
             f"({SEEDS_FLAG})"
@@ -71,7 +72,7 @@ def parse_sweep(text: str) -> tuple[str, list[str]]:
             "write NAME=VALUE,VALUE, as in policy.learning_rate=1e-4,3e-4, without a slash, not "
             f"{clean(text, 80)!r} ({SWEEP_FLAG})"
         )
-    return name, values
+    return name, list(dict.fromkeys(values))
 
 
 def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[PlannedRun]:
@@ -88,6 +89,8 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[PlannedRun]:
         pairs = [f"{name}={value}" for name, value in zip(names, values, strict=True)]
         flags = tuple(f"--config.{pair}" for pair in pairs)
         runs += [PlannedRun(",".join(pairs), number, flags) for number in numbers]
+    if max(len(os.fsencode(run.variant)) for run in runs) > LONGEST:
+        raise UserError(f"the folders of these runs would have names of more than {LONGEST} bytes ({SWEEP_FLAG})")
     return runs
 
 

@@ -12,7 +12,7 @@ from motif_jax.devices.mesh import make_mesh
 from motif_jax.learner.losses import group_advantages, relative
 from motif_jax.learner.settings import GroupSettings
 from motif_jax.stages.train_policy import Policy
-from motif_jax.stages.train_policy.loop import make_grouped, places
+from motif_jax.stages.train_policy.parts import make_grouped, places
 from motif_jax.structs import UserError
 
 GROUP = GroupSettings(group_size=4)

@@ -75,7 +75,7 @@ def second_host(monkeypatch):
             return vote, np.zeros((0, 3), np.int32)
 
     monkeypatch.setattr(loop, "Hosts", Second)
-    monkeypatch.setattr(loop, "check_update", lambda *_: events.append("checked"))
+    monkeypatch.setattr(loop, "before_first_update", lambda *_: events.append("checked"))
     return events
 
 

@@ -26,7 +26,7 @@ from motif_jax.rewards.rnd import make_novelty
 from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
-from motif_jax.stages.train_policy.loop import make_shape_rewards
+from motif_jax.stages.train_policy.parts import make_shape_rewards
 from motif_jax.structs import ArraySpec
 
 T, B, A = 4, 16, 23

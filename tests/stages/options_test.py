@@ -130,7 +130,7 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
     shown_by = {"": {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}, "-gold=1+stairs=0.25": {"stairs=0.2+gold=0.8"}}
     for name, shown in shown_by.items():
         replay = load_replay(next(tmp_path.glob(f"evaluate/policy-{step}{name}/replays/*.npz")), "")
-        assert {replay.option_name(number) for number in range(replay.steps)} <= shown
+        assert {replay.option_names[number] for number in replay.charge} <= shown
 
     policy, steered = load_policy(tmp_path, seed=1), load_policy(tmp_path, mixture=STEERED)
     game = TreasureGame()

@@ -18,7 +18,7 @@ from motif_jax.rewards.registry import LEARNT
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
-from motif_jax.stages.train_policy.loop import Returns, make_shape_rewards
+from motif_jax.stages.train_policy.parts import Returns, make_shape_rewards
 from motif_jax.structs import EpisodeInfo, UserError
 
 MESSAGES = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}

@@ -8,7 +8,7 @@ from motif_jax import load_policy
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.sources import RewardSources
-from motif_jax.stages.train_policy.loop import Grouped, assemble, in_groups, make_player, open_pool, visits
+from motif_jax.stages.train_policy.parts import Grouped, assemble, in_groups, make_player, open_pool, visits
 from motif_jax.structs import UserError
 
 LIMIT = 50  # steps of an episode of the toy world

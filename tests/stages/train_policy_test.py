@@ -15,7 +15,7 @@ from motif_jax.files import checkpoint_steps, read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.sources import RewardSources
 from motif_jax.stages import annotate, train_policy, train_reward
-from motif_jax.stages.train_policy.loop import assemble, make_player, open_pool, start_or_resume
+from motif_jax.stages.train_policy.parts import assemble, make_player, open_pool, start_or_resume
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("optimised")

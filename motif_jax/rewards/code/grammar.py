@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import shown
-from motif_jax.console import clean, suggest
+from motif_jax.console import suggest
 from motif_jax.envs.world import Viewpoint
 from motif_jax.rewards.code.names import FLAG, GRID, MOMENT, NAME, NUMBER, SAID, STEP, TEXTS, WORDS, Entry, Readable
 from motif_jax.structs import UserError
@@ -273,13 +273,19 @@ def last_of(*parts: Expression) -> str:
 # ---- the parser
 
 LOWEST = 0  # weaker than all operators
-MOST_LISTED = 120  # characters of the names in an error
+MOST_NAMES = 12  # in an error
 ADVICE = {  # where a value of another type is needed
     CELLS: ": put it into any(...) or count(...)",
     GRID: ": read a cell with at, or use count",
     TEXTS: ": compare it with ==, or use says",
     NUMBER: ": compare it, as in x > 0",
 }
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some of the names, with the number of the others."""
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}" if names else "none"
 
 
 def check(text: str, readable: Readable) -> Program:
@@ -374,7 +380,7 @@ class _Parser:
         name = str(token.value)
         if name not in self._names:
             names = sorted(self._names)
-            fix = suggest(name, names, f"this world has {clean(', '.join(names), MOST_LISTED)}")
+            fix = suggest(name, names, f"this world has {_listed(names)}")
             fix = f"write {FUNCTIONS[name].usage}" if name in FUNCTIONS else fix
             raise ProgramError(token.place, f"unknown name {shown(name)}: {fix}")
         self.read.add(name)
@@ -418,6 +424,8 @@ class _Parser:
         for value, wanted in zip(args, known, strict=False):
             if not wanted.takes(value.type, value.of, value.form):
                 hint = ADVICE.get(value.type, "") if value.type not in wanted.types else ""
+                if GRID in wanted.types:
+                    hint += f"; its grids are {_listed([one for one in self._names if self._names[one].type == GRID])}"
                 problem = f"{name} needs {wanted.what}, as in {function.usage}, not a {value.type} ({value.of}){hint}"
                 raise ProgramError(value.place, problem)
         special: dict[str, Any] = {"says": self._says, "at": self._cell, "distance": self._distance}

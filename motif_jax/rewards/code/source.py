@@ -51,7 +51,7 @@ class CodeReward(RewardSource):
         """See `RewardSource`; raises UserError if the facts are not those of a program."""
         try:
             return cls(check(facts["program"], readable_from(facts["uses"])), PurePath(facts["file"]).name)
-        except (AttributeError, KeyError, TypeError, ValueError, ProgramError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError, ProgramError) as error:
             raise UserError(f"the checkpoint has a damaged reward program: {error!s:.200} ({FLAG})") from error
 
     def facts(self) -> Facts:

@@ -258,7 +258,9 @@ def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
         reward = load_reward(Path(section.init_from).expanduser(), "last")
     ranks, encoder = isinstance(kind, Ranking), reward.options["message"]
     if not reward.reads_only_messages or (ranks and encoder != section.message):
-        needed = f"must read messages alone, and for ranking with the encoder {section.message!r}, not {encoder!r}"
+        needed = "reads more than messages"
+        if reward.reads_only_messages:
+            needed = f"has the encoder {encoder!r}, not {section.message!r}"
         raise UserError(f"the reward in {section.init_from!r} {needed} ({SECTION}.message, .init_from)")
     if isinstance(kind, Ranking):
         kind.start_from(reward.params, RunningStats(WEIGHT, reward.statistics.mean, reward.statistics.variance))

@@ -171,6 +171,8 @@ def check(config: AuditConfig) -> None:
     check_world(config.by_protocol().env)
     annotate.check(config)
     check_second(config, config.audit.second_judge)
+    if (second := config.audit.second_reward_dir) and not Path(second).is_dir():
+        raise UserError(f"there is no directory {second!r} (--config.audit.second_reward_dir)")
 
 
 def is_complete(config: AuditConfig, workdir: Path) -> bool:

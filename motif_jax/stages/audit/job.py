@@ -200,13 +200,14 @@ def load_rewards(config: AuditConfig, workdir: Path) -> tuple[Reward | None, Rew
         return audited, None
     with naming(SECOND):
         second = load_reward(named)
+    if not second.reads_only_messages:
+        raise UserError(f"the reward in {named!r} reads more than messages, so captions have no value ({SECOND})")
     if audited is None:
         return None, second
     facts = [one.facts.get("config", {}) for one in (audited, second)]
     seeds = [one.get("seed") for one in facts]
     goals = [one.get("annotate", {}).get("goal") for one in facts]
     reasons = {
-        "reads more than messages, so captions have no value": not second.reads_only_messages,
         "is the audited one": reward_checksum(second) == reward_checksum(audited),
         f"has the seed of the audited one, {seeds[1]}": seeds[0] is not None and seeds[0] == seeds[1],
         f"was learnt for the goal {goals[1]!r}, the audited one for {goals[0]!r}": (
@@ -215,7 +216,7 @@ def load_rewards(config: AuditConfig, workdir: Path) -> tuple[Reward | None, Rew
     }
     for reason, holds in reasons.items():
         if holds:
-            raise UserError(f"the reward in {named!r} {reason}: name one that differs in the seed ({SECOND})")
+            raise UserError(f"the reward in {named!r} {reason}: name one that differs in the seed alone ({SECOND})")
     return audited, second
 
 

@@ -294,7 +294,8 @@ def how(player: Player) -> str:
 
 
 def _value(player: Player) -> str:
-    return f"<b>{exact(one.mean)}</b> {one.words}" if (one := player.figures.get("return")) else "–"
+    measured = player.figures.get("return")
+    return f"<b>{exact(measured.mean)}</b> {measured.words}" if measured else "–"
 
 
 def _evaluation(players: Players) -> list[str]:

@@ -64,7 +64,10 @@ SHOWN = 25  # captions at either end
 IN_REPORT, LIKED = 12, 6  # the same in the report, and in its table of several runs
 TITLE = "The reward"  # of the report's part
 THRESHOLDS = (0.5, 0.65, 0.8)  # quantile levels; rewards below one of them may be set to 0 for the agent
-REMEDY = f"remove '{FOLDER}' or choose another --workdir, and try a smaller --config.reward.learning_rate"
+REMEDY = (
+    f"remove '{FOLDER}' of the workdir, or choose another one (--workdir), and try a smaller "
+    "--config.reward.learning_rate"
+)
 USUAL = 0.5  # the level that is used by default (--config.policy.threshold_quantile)
 
 
@@ -206,7 +209,7 @@ def find_extra(dataset: PairDataset, section: TrainReward) -> preference.Extra |
     needed = observations_beside(section.network)
     if missing := [key for key in needed if key not in dataset.data]:
         what = f"dataset {str(dataset.path)!r} has no data/{missing[0]}.npy, which this reward reads"
-        raise UserError(f"{what} (--config.collect.save_glyphs, --config.reward.blstats, .crop, .glyphs)")
+        raise UserError(f"{what} (for glyphs --config.collect.save_glyphs; --config.reward.blstats, .crop, .glyphs)")
     if not needed:
         return None
     return lambda rows: inputs_beside(section.network, {key: dataset.data[key][rows] for key in needed})

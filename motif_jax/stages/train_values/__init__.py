@@ -94,6 +94,7 @@ def check(config: ValuesConfig) -> None:
         check_groups(config)
     new, name = section.start == "new", repr(section.recipe)
     refuse(
+        (section.value_min >= section.value_max, f"value_min must be below value_max ({flag}.value_min, .value_max)"),
         (
             new and (section.policy or not recipe.learns_policy),
             "start 'new' needs a recipe that learns the policy, such as ilql+joint, and no directory of a policy "

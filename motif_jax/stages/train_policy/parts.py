@@ -1,0 +1,842 @@
+"""What the training loop is made of: parts from the config, checkpoints, batches, metrics, probes, audits."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import motif_jax
+from motif_jax.actors.acting import Arrays, AsyncLoop, OverlappedLoop, RolloutBatch, RolloutLoop, SyncLoop
+from motif_jax.actors.pool import ActorPool
+from motif_jax.actors.worker import ENDED
+from motif_jax.audit.findings import Steps
+from motif_jax.audit.judge import audit_in_flight
+from motif_jax.captions import decode
+from motif_jax.config.table import table_of
+from motif_jax.console import clean, print_line
+from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
+from motif_jax.devices.hosts import Hosts, Vote
+from motif_jax.devices.mesh import (
+    DATA,
+    FSDP,
+    batch_parts,
+    host_copy,
+    host_part,
+    make_mesh,
+    map_update,
+    place,
+    shard,
+    shardings,
+)
+from motif_jax.devices.parameters import keys_of, leaves_by_path, rebuild
+from motif_jax.envs.world import SeedStream, World, space_of, to_row, waited
+from motif_jax.envs.worlds import make_world
+from motif_jax.files import json_line, keep_lines, to_plain, write_json, write_whole
+from motif_jax.learner.losses import calls_of
+from motif_jax.learner.options import Control
+from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_algorithm
+from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
+from motif_jax.networks.actions import CHOICES
+from motif_jax.networks.kinds import BY_SPECS, PROMPT, find_prompt_network, is_own, to_record
+from motif_jax.policies.model import EpisodePlayer, Model, PolicyPlayer, make_policy_model, probabilities, read_policy
+from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
+from motif_jax.rewards.online.source import OnlineSource
+from motif_jax.rewards.registry import GAME, LEARNT, ONLINE, OptionPlan, behaviours_of, find_plan, return_name
+from motif_jax.rewards.source import Setting
+from motif_jax.rewards.sources import RewardSources, trusted_classes
+from motif_jax.run import Metrics
+from motif_jax.stages import make_pool, workers_of
+from motif_jax.stages.train_policy import Policy, Profile, TrainConfig, check_batch, splits_steps, takes_turns
+from motif_jax.structs import EndStatus, EpisodeInfo, UserError, naming
+from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
+
+FAR_AHEAD = 32  # batches; the published system's settings make about 8
+
+
+@dataclass
+class TrainingProgress:
+    """What training has done so far, with all runs of it, as checkpoints and the summary hold it."""
+
+    env_steps: int = 0
+    updates: int = 0
+    seconds: float = 0.0
+    next_episode: int = 0
+    episodes: int = 0
+
+
+class TrainerParts(NamedTuple):
+    """The parts of policy training, except the learner's state."""
+
+    env: dict[str, Any]  # the config's section
+    world: World
+    mesh: Mesh
+    rollouts: int  # in this host's share of a batch
+    spec: dict[str, Any]  # of the network, as checkpoints hold it
+    model: Model
+    sources: RewardSources
+    audited: OnlineSource | None  # the online reward, if its pay is audited
+    learner: Settings
+    plan: OptionPlan | None  # of a policy with options
+    grouped: Grouped | None  # of grpo and gigpo
+    make_state: Callable[[Any], Any]  # parameters -> the learner's state before the first update
+    update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
+
+
+def assemble(
+    config: TrainConfig, workdir: Path, make_sources: Callable[[Setting], RewardSources], hosts: int
+) -> TrainerParts:
+    """Makes the parts; checks that the batch fits devices and hosts before it loads the reward."""
+    section = config.policy
+    limit = section.max_episode_steps or config.env["max_episode_steps"]
+    env = {**config.env, "max_episode_steps": limit}
+    world = make_world(env)
+    mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
+    rollouts, grouped = check_batch(section, batch_parts(mesh), hosts), make_grouped(section, mesh)
+    mix, plan = make_mix(section, None), find_plan(config)
+    spec, model = make_network(config, world, workdir, plan)
+    sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
+    online = sources.get(ONLINE)
+    audited = online if section.online.audit_every_steps and isinstance(online, OnlineSource) else None
+    values = {name: getattr(section, name) for name in table_of(LearnerSection)}
+    learner = Settings(**values, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
+    if plan and max(plan.lengths) > section.rollout_length:
+        print_line(
+            f"train_policy: turns of up to {max(plan.lengths)} steps are longer than a rollout; the controller's value "
+            "at its end stands for the rest (--config.policy.control.length, .rollout_length)"
+        )
+    control = Control(model.options, section.control) if model.options else None
+    shape_rewards = make_shape_rewards(mix, sources, plan, control, learner.discount)
+    learning = Learning(model, mesh, learner, shape_rewards, control)
+    make_state, update = find_algorithm(learner.algorithm).make_learner(config, world, learning)
+    state = jax.eval_shape(make_state, model.params)
+    results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
+    mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
+    return TrainerParts(
+        env, world, mesh, rollouts, spec, model, sources, audited, learner, plan, grouped, make_state, mapped
+    )
+
+
+def make_network(
+    config: TrainConfig, world: World, workdir: Path, plan: OptionPlan | None
+) -> tuple[dict[str, Any], Model]:
+    """The network's spec, as checkpoints hold it, and the network with its initial parameters."""
+    section = config.policy
+    if network := find_prompt_network(section.network):
+        return network.start(config, world, workdir)
+    space = space_of(world)
+    actions = space.outputs if space else len(world.action_names)
+    spec: dict[str, Any] = {"network": section.network, "num_actions": actions, "dtype": section.dtype}
+    spec |= {name: one.record() for name, one in {"action_space": space, "options": plan}.items() if one}
+    if section.network in BY_SPECS or is_own(section.network):
+        spec["reads"] = to_record({name: world.specs[name] for name in world.reads})
+    return spec, make_policy_model(spec, config.seed)
+
+
+def make_player(config: TrainConfig, model: Model, seed: int) -> PolicyPlayer:
+    """Makes the player that chooses the actions in all games of this host, and of its hosts of games."""
+    section = config.policy
+    games = workers_of(config.cluster, section.num_workers) * section.games_per_worker
+    make = EpisodePlayer if find_algorithm(section.algorithm).in_groups else PolicyPlayer
+    return make(model, games, section.games_per_worker // section.groups, seed)
+
+
+def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, first_episode: int) -> ActorPool:
+    """Starts the games of this host; `first_episode` is the number of their first episode."""
+    section, algorithm = config.policy, find_algorithm(config.policy.algorithm)
+    observations = {*parts.model.reads, *parts.sources.observations}
+    groups = workers_of(config.cluster, section.num_workers) * section.groups
+    spare = 0 if section.wait_for_learner and not takes_turns(section) else 1  # to fill while the others wait
+    slots = -(-parts.rollouts // groups) + spare  # enough for a batch
+    ahead = slots * groups / parts.rollouts
+    if ahead > FAR_AHEAD:
+        print_line(
+            f"train_policy: {groups} groups of games can be {ahead:.0f} batches ahead of a slow learner, whose samples "
+            "are then as many updates old: use fewer games, a larger batch, or games that wait for the learner "
+            "(--config.policy.games_per_worker, .batch_size, .wait_for_learner)"
+        )
+    if algorithm.on_policy and parts.rollouts % groups:
+        print_line(
+            f"train_policy: {groups} groups of games play in rounds, of which a batch of {section.batch_size:,} steps "
+            "is not a multiple, so it has samples of earlier policies: use a multiple of "
+            f"{section.batch_size // parts.rollouts * groups:,} steps (--config.policy.batch_size)"
+        )
+    pool = make_pool(
+        config.cluster, parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
+        games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,
+        outputs=player.outputs, starts=player.starts, warmup_steps=section.warmup_steps, slots_per_group=slots,
+        seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,
+        alike=section.grpo.group_size if algorithm.in_groups else 1,
+        hang_timeout_s=section.hang_timeout_s, flag="--config.policy",
+    )  # fmt: skip
+    player.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
+    return pool
+
+
+def make_rollout_loop(section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer) -> RolloutLoop:
+    """Makes the loop that turns the games of `pool` into batches for the learner."""
+    inputs = pool, player, parts.rollouts, make_place(parts)
+    if isinstance(player, EpisodePlayer):
+        return SyncLoop(*inputs, player.begin)
+    if not takes_turns(section):
+        return AsyncLoop(*inputs)
+    alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
+    network = find_prompt_network(section.network)
+    if network and network.overlaps and section.groups > 1 and alike:
+        return OverlappedLoop(*inputs)
+    return SyncLoop(*inputs)
+
+
+def make_shape_rewards(
+    mix: Mix, sources: RewardSources, plan: OptionPlan | None = None, control: Control | None = None,
+    discount: float = 1.0,
+) -> ShapeRewards:  # fmt: skip
+    """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
+
+    In a policy with options, those of `plan` and `control` replace `mix`.
+    """
+
+    def shape_rewards(rollouts: Rollouts) -> TrainingRewards:
+        if plan and control:
+            shaped = sources.shape(dict[str, Any](rollouts.reward_inputs))
+            rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
+            total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
+            return TrainingRewards(total, rollouts.reward, of_options)
+        extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
+        intrinsic = sources.total(rollouts.reward_inputs)
+        intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
+        return TrainingRewards(extrinsic + intrinsic, extrinsic, intrinsic)
+
+    return shape_rewards
+
+
+# ---- start and checkpoints
+
+
+class PolicyCheckpoints(Checkpoints):
+    """Checkpoints of a policy, each of which can be used without other files."""
+
+    def __init__(self, config: TrainConfig, folder: Path, parts: TrainerParts):
+        """`folder`: the stage's, which is locked."""
+        section, self._sources = config.policy, parts.sources
+        super().__init__(folder / "checkpoints", section.keep_checkpoints, section.milestone_every_steps)
+        self.frozen: Any = ()  # parameters that are not trained; every checkpoint has them
+        versions = {"motif_jax": motif_jax.__version__, "jax": jax.__version__}
+        self._always: dict[str, Any] = {"model": parts.spec, "config": to_plain(config), "versions": versions}
+
+    def save_policy(self, state: LearnerState, done: TrainingProgress) -> None:
+        """Starts to write a checkpoint, unless there is one with the same number of steps."""
+        if done.env_steps in self.steps():
+            return
+        others: dict[str, Any] = {"frozen": self.frozen, "sources": self._sources.arrays()}
+        arrays = {"learner": state} | {name: one for name, one in others.items() if jax.tree.leaves(one)}
+        metadata = self._always | {"sources": self._sources.facts(), "progress": asdict(done)}
+        self.save(done.env_steps, arrays, metadata, milestone=done.env_steps == 0)
+
+
+def start_or_resume(
+    config: TrainConfig, checkpoints: PolicyCheckpoints | None, parts: TrainerParts, folder: Path, hosts: Hosts
+) -> tuple[LearnerState, Any, TrainingProgress]:
+    """The learner's state on all devices, the network's frozen parameters as they were read, and the progress.
+
+    From the first that exists: the run's last checkpoint; another policy; random parameters. All hosts compare theirs.
+    """
+    state, frozen = parts.make_state(parts.model.params), parts.model.frozen
+    done, step = TrainingProgress(), -1
+    if saved := latest_of_all(checkpoints, folder, hosts):
+        step, arrays, metadata = saved
+        parts.sources.restore(metadata["sources"], arrays.pop("sources", {}))
+        whole = rebuild({"learner": state, "frozen": frozen}, leaves_by_path(arrays), folder, "--workdir")
+        state, frozen, done = whole["learner"], whole["frozen"], TrainingProgress(**metadata["progress"])
+    elif config.policy.init_from:
+        state, frozen = read_initial(config, parts)
+    hosts.agree(Vote.GO_ON)
+    hosts.check_same("a state", [step, state, frozen, parts.sources.arrays()])
+    if checkpoints:
+        checkpoints.frozen = host_copy(frozen)
+    return place(state, parts.mesh, parts.model.rules), frozen, done
+
+
+def read_initial(config: TrainConfig, parts: TrainerParts) -> tuple[LearnerState, Any]:
+    """A new state with the parameters of the policy that the config names, and its frozen parameters."""
+    source, flag = Path(config.policy.init_from), "--config.policy.init_from"
+    with naming(flag):
+        other, metadata, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
+    has, needed = (spec.get("options", {}) for spec in (metadata["model"], parts.spec))
+    if has != to_plain(needed):
+        words = [f"the options {', '.join(behaviours_of(one))}" if one else "no options" for one in (has, needed)]
+        raise UserError(f"the policy in {str(source)!r} has {', not '.join(words)} ({flag}, --config.policy.options)")
+    params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
+    frozen = rebuild(parts.model.frozen, leaves_by_path(other.frozen), source, flag)
+    return parts.make_state(params), frozen
+
+
+# ---- batches: rewards for their steps, texts encoded, episodes in groups, all placed on the devices
+
+NO_EPISODE = -1  # for a column in which no episode ended
+AT_LEAST = 64  # steps of a batch without padding, so that few sizes are compiled
+
+
+class PlacedBatch(NamedTuple):
+    """A batch on the device, and figures about it on the host."""
+
+    rollouts: Rollouts
+    rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
+    ended: np.ndarray  # [T, B] bool
+    first: np.ndarray  # whether each rollout begins with an episode. [B]
+    played: np.ndarray  # whether the game was played; else it waited, for a decision or other games. [T, B] bool
+    turns: np.ndarray | None = None  # `turn_figures` of a policy with options. [K, K + 3]
+    paid_messages: np.ndarray | None = None  # of the steps with a positive online reward, if it is audited. [P, 256]
+
+
+def make_place(parts: TrainerParts) -> Callable[[Arrays], PlacedBatch]:
+    """Makes the function that rewards the arrays of rollouts and places them on the devices."""
+    model, sources, mesh, plan, grouped = parts.model, parts.sources, parts.mesh, parts.plan, parts.grouped
+    cuts = find_algorithm(parts.learner.algorithm).cuts_steps
+    alone = jax.process_count() == 1 and batch_parts(mesh) == mesh.shape[DATA]  # hosts need equal shapes
+    pack = model.pack if cuts and alone else None
+
+    def place(arrays: Arrays) -> PlacedBatch:
+        moments = sources.moments(arrays)
+        rewards = sources.shape(moments)
+        sources.check(rewards, arrays["reward"].shape)
+        played = ~waited(arrays["action"])
+        if plan or grouped:
+            rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
+        paid = arrays[parts.audited.message][: len(played)][rewards[ONLINE] > 0] if parts.audited else None
+        seen = {key: arrays[key] for key in model.reads}
+        rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays and key not in seen}
+        observations = model.encode(seen)
+        if pack:
+            steps, games = played.shape
+            calls = calls_of(steps, games, mesh.shape[DATA], parts.learner, model.chunk)
+            observations = pack(observations, calls)
+        rows |= {"observations": observations, "reward_inputs": moments}
+        if plan:
+            rows["control"] = {key: arrays[key] for key in CHOICES}
+        if grouped:
+            rows = in_groups(rows, arrays[ENDED], seen, grouped)
+        return PlacedBatch(
+            rollouts=shard(Rollouts(**rows), mesh, axis=1), rewards=rewards, first=arrays["first"][0], played=played,
+            ended=arrays["terminated"] | arrays["truncated"], paid_messages=paid,
+            turns=turn_figures(plan, arrays, rewards) if plan else None,
+        )  # fmt: skip
+
+    return place
+
+
+def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
+    """Adds the position in the schedules, in batches of steps that were played."""
+    columns = rollouts.first.shape[1] // jax.process_count()
+    return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
+
+
+# ---- groups of episodes that began alike, for grpo and gigpo (learner/losses.py)
+
+
+class Grouped(NamedTuple):
+    """The layout of batches in groups of `size` episodes."""
+
+    size: int
+    parts: int = 0  # for devices, along the columns, whose played steps come first; 0: all steps stay where they are
+    multiple: int = 1  # the number of steps of each part is a multiple of this
+
+
+def make_grouped(section: Policy, mesh: Mesh) -> Grouped | None:
+    """The layout of batches in groups; None for algorithms without groups. Raises UserError if devices cut a group."""
+    if not find_algorithm(section.algorithm).in_groups:
+        return None
+    # Devices along `fsdp` compute the advantages of all their columns, and then divide the steps among them.
+    size, places, columns = section.grpo.group_size, mesh.shape[DATA], section.batch_size // section.rollout_length
+    if columns % (places * size):
+        raise UserError(
+            f"{columns} episodes of a batch cannot be divided among {places} devices in groups of {size} "
+            "(--config.policy.num_devices, .batch_size, .rollout_length, .grpo.group_size)"
+        )
+    multiple = math.lcm(section.num_minibatches, mesh.shape[FSDP])
+    return Grouped(size, places if splits_steps(section) else 0, multiple)
+
+
+def in_groups(
+    rows: Mapping[str, Any], ended: np.ndarray, seen: Mapping[str, np.ndarray], grouped: Grouped
+) -> dict[str, Any]:
+    """Sorts the columns of a batch that `EpisodePlayer` played by the seeds of their episodes, and adds `group`.
+
+    `rows`: of `Rollouts`, by name. `ended`: of `acting.first_ends`, [2, B]. `seen`: the observations that are
+    compared, [T + 1, B, ...] each.
+    """
+    size = grouped.size
+    numbers, number_of, counts = np.unique(ended[0], return_inverse=True, return_counts=True)
+    whole = (numbers != NO_EPISODE) & (counts == size)
+    order = np.lexsort((ended[0], ~whole[number_of]))  # a group that lacks an episode must not shift those after it
+    grouped_rows, seen, ended = jax.tree.map(lambda array: np.take(array, order, 1), (dict(rows), dict(seen), ended))
+    grouped_rows["first"][0] = True  # a game that waited for the others is at the beginning of its episode
+    waits = waited(grouped_rows["action"])
+    over = np.concatenate([waits[:1], np.logical_or.accumulate(grouped_rows["first"][1:-1] | waits[1:], 0)])
+    episodes, steps = ended
+    complete = (episodes != NO_EPISODE) & (steps == (~over).sum(0))
+    complete &= episodes == np.repeat(episodes[::size], size)
+    played = ~over & np.repeat(complete.reshape(-1, size).all(1), size)
+    if not played.any():
+        raise UserError(
+            f"none of {len(episodes) // size} groups is complete: all {size} episodes of a group must begin and end "
+            f"within a rollout of {len(waits)} steps (--config.policy.rollout_length, .grpo.group_size)"
+        )
+    grouped_rows["group"] = {"played": played, "visit": visits(seen, size)}
+    if grouped.parts:
+        grouped_rows["group"]["index"] = places(played, grouped.parts, grouped.multiple)
+    return grouped_rows
+
+
+def visits(seen: Mapping[str, np.ndarray], size: int) -> np.ndarray:
+    """Numbers of the observations of each group, equal for equal ones, below T * G. [T + 1, B, ...] -> [T, B] int32"""
+    rows = [np.ascontiguousarray(array[:-1]).view(np.uint8) for array in seen.values()]
+    steps, columns = rows[0].shape[:2]
+    moment = np.concatenate([row.reshape(steps, columns, -1) for row in rows], 2)
+    keys = np.ascontiguousarray(moment).view(np.dtype((np.void, moment.shape[2])))[..., 0]  # [T, B]
+    numbers = np.zeros((steps, columns), np.int32)
+    for start in range(0, columns, size):
+        own = np.s_[:, start : start + size]
+        numbers[own] = np.unique(keys[own], return_inverse=True)[1].reshape(steps, size)
+    return numbers
+
+
+def places(played: np.ndarray, parts: int, multiple: int) -> np.ndarray:
+    """Indices of the played steps in each part, time first, padded with -1 to one of a few sizes. [1, parts * N]"""
+    own = [np.flatnonzero(part) for part in np.split(played, parts, 1)]
+    least = max(AT_LEAST, *map(len, own))
+    room = 1 << (least - 1).bit_length()
+    if least <= 3 * room // 4:
+        room = 3 * room // 4
+    room = -(-room // multiple) * multiple
+    filled = [np.pad(part, (0, room - len(part)), constant_values=-1) for part in own]
+    return np.concatenate(filled)[None].astype(np.int32)
+
+
+# ---- what each option did: its share of the time, the length of its turns, and what they earned
+
+
+def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Sums over a batch, a row for each of K options; a mixture counts for each option by its coefficient. [K, K + 3]
+
+    The columns: steps of the games while the option was in charge; turns that it began; what its turns earned in the
+    reward of each option and of the controller. `arrays`: `charge`, `option` and `reward`; `rewards`: of each source,
+    without coefficient. [T, B] each
+    """
+    charge, count = arrays["charge"], plan.controller
+    names = (GAME, *(choice.name for choice in plan.sources))
+    paid = (arrays["reward"] if name == GAME else rewards[name] for name in names)
+    by = [np.bincount(charge.ravel(), one.ravel(), minlength=count + 1)[:count] for one in paid]
+    steps = np.bincount(charge.ravel(), minlength=count + 1)[:count]
+    begun = np.bincount(arrays["option"][charge == plan.controller], minlength=count)
+    weights = plan.weights.T
+    return np.column_stack([weights @ steps, weights @ begun, weights @ np.stack(by, -1) @ plan.factors.T])
+
+
+def add_up(figures: list[np.ndarray], names: tuple[str, ...]) -> dict[str, float]:
+    """A row of metrics.jsonl: shares, mean lengths and earnings per step, by option."""
+    if not figures:
+        return {}
+    steps, turns, *earned = np.sum(figures, 0).T
+    row: dict[str, float] = {}
+    for number, name in enumerate(names):
+        row[f"option/{name}/share"] = float(steps[number] / (steps.sum() or 1))
+        row[f"option/{name}/length"] = float(steps[number] / (turns[number] or 1))
+        for what, sums in zip((*names, "controller"), earned, strict=True):
+            row[f"option/{name}/earns/{what}"] = float(sums[number] / (steps[number] or 1))
+    return row
+
+
+# ---- metrics
+
+UNPAID = 1_000_000  # steps without a reward, after which a message says so
+FEW_CALLS = 2  # of the policy, whose time is measured
+LEARNING = 3  # times the time of a call: forward and backward
+RECENT = 100  # episodes that the progress line averages
+EXTREMES = {"min": min, "max": max}
+Group = tuple[int, int]  # of games: a worker's number, and the group's in it
+Ended = tuple[EpisodeInfo, dict[str, float]]  # an episode, and its return by reward source
+
+
+def columns_of(batch: RolloutBatch) -> Iterator[tuple[Group, slice]]:
+    """The group of each rollout of a batch, and the columns of its games."""
+    size = len(batch.arrays.first) // len(batch.fulls)
+    for number, full in enumerate(batch.fulls):
+        yield (full.worker, full.group), slice(number * size, (number + 1) * size)
+
+
+class Returns:
+    """Returns of whole episodes by reward source, summed over their rollouts."""
+
+    def __init__(self) -> None:
+        # rewards by source and steps, summed over each game's open episode. [sources + 1, E]
+        self._open: dict[Group, np.ndarray] = {}
+
+    def take(self, batch: RolloutBatch) -> list[Ended]:
+        """The episodes that ended in a batch, except those that began with random actions (`warmup_steps`)."""
+        placed: PlacedBatch = batch.arrays
+        ended_episodes = []
+        for (group, columns), episodes in zip(columns_of(batch), batch.episodes, strict=True):
+            arrays = [*placed.rewards.values(), placed.played]
+            counted = np.stack([array[:, columns] for array in arrays], 1)  # [T, sources + 1, E]
+            sums = np.cumsum(counted, 0, dtype=np.float64)
+            carried = np.where(placed.first[columns], 0.0, self._open.get(group, np.zeros_like(sums[0])))
+            for ended in episodes:
+                *values, seen = carried[:, ended.game] + sums[ended.step, :, ended.game]
+                if seen >= ended.info.steps:
+                    ended_episodes.append((ended.info, dict(zip(placed.rewards, map(float, values), strict=True))))
+                carried[:, ended.game] = -sums[ended.step, :, ended.game]
+            self._open[group] = carried + sums[-1]
+        return ended_episodes
+
+
+class MetricsCollector:
+    """Collects figures of training; on the first host, also shows the progress and writes rows of `metrics.jsonl`."""
+
+    def __init__(
+        self, section: Policy, folder: Path, done: TrainingProgress, parts: TrainerParts, pool: ActorPool,
+        rollout_loop: RolloutLoop, metrics: Metrics | None,
+    ):  # fmt: skip
+        """Goes on after `done`. `folder`: for the rows of audits. `metrics`: None on other hosts than the first."""
+        self._section, self._sources, self._metrics = section, parts.sources, metrics
+        self._options = parts.plan.names if parts.plan else ()
+        self._unpaid = 0 if parts.plan else None  # steps until the controller was paid; None: it was, or no controller
+        self.figures = tuple(pool.world.figures)  # names of the world's figures
+        self.recent: collections.deque[Ended] = collections.deque(maxlen=RECENT)
+        self.episodes = 0
+        self.pool, self.rollout_loop, self._returns = pool, rollout_loop, Returns()
+        self._timers_before: dict[str, float] = {}
+        self._written, self._steps = time.monotonic(), done.env_steps
+        self._seen, self._told = (0, 0.0), False
+        self._bar: Any = metrics and Progress("train_policy", section.train_for_env_steps, "steps", done.env_steps)
+        self._audit: FlightAudit | None = None
+        # an update that the device may not have finished: its number, the steps after it, its batch and metrics
+        self._pending: tuple[int, int, RolloutBatch, dict[str, jax.Array]] | None = None
+        self._folder = folder
+        if metrics:
+            keep_lines(folder / AUDITS, "env_steps", done.env_steps)  # also if audits are off now
+        if metrics and parts.audited:
+            self._audit = FlightAudit(parts.audited, section.online.audit_every_steps, folder, done.env_steps)
+        self.clear()
+
+    def clear(self) -> None:
+        self._ended: list[Ended] = []
+        self._updates: list[dict[str, float]] = []  # metrics
+        self._depths: list[int] = []
+        self._turns: list[np.ndarray] = []
+        self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
+
+    def close(self) -> None:
+        if self._bar:
+            self._bar.close()
+
+    def batch(self, batch: RolloutBatch) -> None:
+        ended, placed = self._returns.take(batch), batch.arrays
+        self._ended += ended
+        self.recent.extend(ended)
+        self.episodes += len(ended)
+        self._depths.append(self.rollout_loop.depth)
+        if placed.turns is not None:
+            self._turns.append(placed.turns)
+            if self._unpaid is not None:
+                self._unpaid = None if placed.turns[:, -1].any() else self._unpaid + int(placed.played.sum())
+        for name, array in placed.rewards.items():
+            own = array if placed.played.all() else array[placed.played]  # games may wait for others
+            if own.size:
+                self._rewards.setdefault(name, []).append((float(own.mean()), float((own != 0).mean())))
+
+    def row(self, done: TrainingProgress) -> dict[str, Any]:
+        now = time.monotonic()
+        seconds = max(now - self._written, 1e-9)
+        row: dict[str, Any] = {
+            "seconds": round(done.seconds, 2),
+            "updates": done.updates,
+            "steps_per_s": round((done.env_steps - self._steps) / seconds, 1),
+            "episode/all": done.episodes,
+        }
+        row |= self._sources.figures() | (self._audit.figures() if self._audit else {})
+        for name in self._updates[-1] if self._updates else ():
+            values = [metrics[name] for metrics in self._updates]
+            row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
+        row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended, self.figures).items()}
+        row |= add_up(self._turns, self._options)
+        for name, figures in self._rewards.items():
+            row[f"reward/{name}_mean"], row[f"reward/{name}_share"] = np.mean(figures, 0).tolist()
+        # each activity's share of the time; for the workers, the average
+        spent = self.pool.timers.seconds | self.rollout_loop.timers.seconds
+        spent["workers_wait"] = self.pool.worker_wait_s / self.pool.layout.num_workers
+        for name, total in spent.items():
+            row[f"time/{name}"] = round((total - self._timers_before.get(name, 0.0)) / seconds, 4)
+        row["queue/batches_waiting"] = np.mean(self._depths) if self._depths else None
+        row["workers/restarts"], row["workers/dropped_steps"] = self.pool.restarts, self.pool.dropped_steps
+        row["memory_mib"] = round(resident_mib())
+        self._timers_before, self._written, self._steps = dict(spent), now, done.env_steps
+        self.clear()
+        return row
+
+    def playing(self, done: TrainingProgress, hosts: int, calls: int) -> None:
+        """Shows the steps of the first batch; prints once an estimate of the time that training takes.
+
+        `calls`: of the policy so far. The first ones seen are not timed, as they compile.
+        """
+        pool, section = self.pool, self._section
+        groups = pool.layout.groups if isinstance(self.rollout_loop, OverlappedLoop) else 1
+        games, seconds = hosts * pool.num_games // groups, pool.timers.seconds.get("policy", 0.0)
+        self._bar.update(done.env_steps + min(calls * games, section.batch_size))
+        if not self._seen[0]:
+            self._seen = calls, seconds
+        before, spent = self._seen
+        if calls < before + FEW_CALLS or self._told:
+            return
+        self._told = True
+        step = (seconds - spent) / (calls - before) / games
+        learning = LEARNING * section.num_epochs * step
+        batch, left = section.batch_size, section.train_for_env_steps - done.env_steps
+        print_line(
+            f"train_policy: choosing an action takes {step:.2g} s, and learning from it about {learning:.2g} s: about "
+            f"{batch * (step + learning):,.0f} s for a batch of {batch:,} steps, and {left * (step + learning):,.0f} s "
+            f"for all {left:,} (--config.policy.train_for_env_steps, .batch_size, .num_epochs)"
+        )
+
+    def read_metrics(self) -> str:
+        """Reads the last update's metrics from the device; returns an error message if the loss is not finite."""
+        if not self._pending:
+            return ""
+        update, env_steps, batch, on_device = self._pending
+        self._pending = None
+        with self.rollout_loop.timers("update"):
+            metrics = {name: float(value) for name, value in jax.device_get(on_device).items()}
+        self._updates.append(metrics)
+        if metrics["finite"]:
+            return ""
+        of_host = f"-host{jax.process_index()}" if jax.process_count() > 1 else ""
+        file = self._folder / f"broken-batch-{update}{of_host}.npz"
+        leaves = jax.tree_util.tree_flatten_with_path(batch.arrays.rollouts)[0]
+        arrays: dict[str, Any] = {".".join(keys_of(path)): host_part(leaf) for path, leaf in leaves}
+        write_whole(file, lambda out: np.savez(out, **arrays))
+        return (
+            f"the loss is not finite at update {update} ({env_steps:,} steps); the batch, in {str(file)!r}, has not "
+            "changed the policy, which the checkpoint holds: start another --workdir from it, with "
+            f"--config.policy.init_from={str(self._folder.parent)!r} and a smaller --config.policy.learning_rate"
+        )
+
+    def after_update(self, done: TrainingProgress, batch: RolloutBatch, metrics: dict[str, jax.Array]) -> None:
+        """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed.
+
+        The row is of the updates before: their `metrics` are read one update late, so as not to wait for the device.
+        """
+        self._pending = done.updates, done.env_steps, batch, metrics
+        if self._metrics is None:
+            self.clear()  # rows are the first host's
+            return
+        if self._audit:
+            self._audit.after_update(done.env_steps, batch)
+        if self._unpaid is not None and self._unpaid >= UNPAID:
+            self._unpaid = None  # said once
+            what = f"the controller received no reward in {UNPAID:,} steps"
+            print_line(f"train_policy: {what} (--config.policy.controller)")
+        if time.monotonic() - self._written > self._section.log_every_s and self._updates:
+            self._metrics.write(done.env_steps, self.row(done))
+        notes = {}
+        if self.recent:
+            recent = summarise_recent(list(self.recent), self.figures)
+            notes = {"return": f"{recent['return']:.2f}"}
+            notes |= {"depth": f"{recent['max_depth']:.1f}"} if "max_depth" in recent else {}
+            notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
+        steps, seconds = self._section.train_for_env_steps, self._section.train_for_seconds
+        if seconds and done.seconds:  # time ends the run: estimate its steps
+            self._bar.expect(min(steps, round(done.env_steps * seconds / done.seconds)))
+        self._bar.update(done.env_steps, **notes)
+
+    def last(self, done: TrainingProgress) -> None:
+        if self._metrics and self._updates and done.env_steps > self._steps:
+            self._metrics.write(done.env_steps, self.row(done))
+
+
+def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, Any]:
+    """Means over episodes by name, including the world's figures; None without episodes."""
+    infos = [info for info, _ in ended]
+    values: dict[str, list[Any]] = {"return": [info.episode_return for info in infos]}
+    for name in {LEARNT: None} | {name: None for _, returns in ended for name in returns}:  # in their order
+        values[return_name(name)] = [returns.get(name, 0.0) for _, returns in ended]
+    named = [info.named(figures) for info in infos]
+    values |= {name: [one[name] for one in named] for name in ("steps", *figures, "success")}
+    for status in (EndStatus.DEATH, EndStatus.ENDED, EndStatus.ABORTED):
+        values[f"share_{status.name.lower()}"] = [info.end_status == status for info in infos]
+    return {"count": len(infos)} | {name: float(np.mean(own)) if own else None for name, own in values.items()}
+
+
+def make_probes(
+    model: Model, world: World, folder: Path, every: int, env_steps: int
+) -> Callable[[Any, TrainingProgress], None]:
+    """Makes the function that records the outputs for the world's `probes`, if a row is due after this update.
+
+    It writes nothing for other worlds, for networks that do not read prompts, or if `every` is 0. Rows after
+    `env_steps`, where training resumes, are removed.
+    """
+    probes = dict(getattr(world, "probes", {})) if PROMPT in model.reads and every else {}
+    if not probes:
+        return lambda params, done: None
+    width = max(len(prompt.encode()) for prompt in probes.values())
+    seen = model.encode({PROMPT: np.stack([to_row(prompt, width) for prompt in probes.values()])})
+    first, core = np.ones(len(probes), bool), np.zeros((len(probes), model.core_size), np.float32)
+    prepare, step = jax.jit(model.prepare), jax.jit(model.step)
+    keep_lines(folder / PROBES, "env_steps", env_steps or -1)  # a new run writes the row of step 0 again
+    write_json(folder / PROMPTS, {"actions": list(world.action_names), "prompts": probes})
+
+    def ask(params: Any, done: TrainingProgress) -> None:
+        if done.updates % every:
+            return
+        weights = params, model.frozen
+        logits, values, _ = step(*weights, seen, first, core, prepare(*weights))
+        odds = probabilities(np.asarray(logits, np.float64))
+        row: dict[str, Any] = {"env_steps": done.env_steps, "updates": done.updates}
+        row |= {"probabilities": dict(zip(probes, odds.round(5).tolist(), strict=True))}
+        row |= {"values": dict(zip(probes, np.asarray(values, np.float64).round(4).tolist(), strict=True))}
+        with open(folder / PROBES, "a") as file:
+            file.write(json_line(row))
+
+    return ask
+
+
+class Trace:
+    """Traces some updates for XProf, TensorBoard or Perfetto."""
+
+    def __init__(self, section: Profile, folder: Path):
+        self._first, self._end, self._folder = section.start_step, section.start_step + section.num_steps, folder
+        self._seen, self._open = 0, False
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        if self._first == self._seen < self._end:
+            jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
+            self._open = True
+        self._seen += 1
+        with jax.profiler.StepTraceAnnotation("update", step_num=number):
+            yield
+        if self._seen == self._end:
+            self.close()
+
+    def close(self) -> None:
+        if self._open:
+            jax.effects_barrier()
+            jax.profiler.stop_trace()
+            self._open = False
+            print_line(f"train_policy: a trace of the device's work is in {self._folder}")
+
+
+# ---- audits of the online reward during training: which captions it rewarded in recent episodes (audit/judge.py)
+#
+# Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. A resumed run
+# begins with new games, so it begins with new episodes here, too.
+
+AUDITS = "audit.jsonl"  # in the policy's directory
+AUDITED = 100  # episodes that are looked at
+MOST_PAID = 1_000_000  # paid steps in memory
+TOLD = 3  # findings of one audit in the terminal
+
+
+class Episodes:
+    """The paid steps of the last episodes that ended, and of those that are open."""
+
+    def __init__(self) -> None:
+        self.ended: collections.deque[int] = collections.deque(maxlen=AUDITED)  # numbers of episodes, which ascend
+        self._last: dict[Group, np.ndarray] = {}  # each game's last episode. [E]
+        nothing = np.zeros(0, np.int64)
+        self._steps = [Steps(nothing, nothing, nothing.astype(np.float32))]  # by rollout
+        self._next = self._kept = 0  # number for the next episode; number of steps in `_steps`
+
+    def add(self, batch: RolloutBatch, caption: np.ndarray, pay: np.ndarray) -> None:
+        """Adds the steps of a batch; captions below 0 are left out. [T, B] each"""
+        for group, columns in columns_of(batch):
+            first, ended = batch.arrays.first[columns], batch.arrays.ended[:, columns]
+            before = np.cumsum(ended, 0) - ended  # episodes that ended before each step. [T, E]
+            begun = self._next + before * len(first) + np.arange(len(first))
+            goes_on = (before == 0) & ~first  # an episode that an earlier rollout began
+            episode = np.where(goes_on, self._last.get(group, begun[0]), begun)
+            self._last[group] = episode[-1]
+            self._next += ended.size
+            self.ended.extend(episode[ended].tolist())
+            paid = caption[:, columns] >= 0
+            if paid.any():
+                self._steps.append(Steps(episode[paid], caption[:, columns][paid], pay[:, columns][paid]))
+                self._kept += len(self._steps[-1].pay)
+        if self._kept > MOST_PAID:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drops the steps of earlier episodes, and the oldest steps beyond half of MOST_PAID."""
+        steps = Steps(*map(np.concatenate, zip(*self._steps, strict=True)))
+        wanted = np.isin(steps.episode, np.concatenate([list(self.ended), *self._last.values()]))
+        self._steps = [Steps(*(column[wanted][-MOST_PAID // 2 :] for column in steps))]
+        self._kept = len(self._steps[0].pay)
+
+    def steps(self) -> Steps:
+        """The paid steps of the ended episodes. Episodes without pay have the first numbers, so that they count."""
+        self._forget()
+        (steps,) = self._steps
+        paid = np.intersect1d(steps.episode, self.ended)
+        own = np.isin(steps.episode, paid)
+        first = len(self.ended) - len(paid)
+        return Steps(first + np.searchsorted(paid, steps.episode[own]), steps.caption[own], steps.pay[own])
+
+
+class FlightAudit:
+    """Audits during training."""
+
+    def __init__(self, source: OnlineSource, every: int, folder: Path, env_steps: int):
+        """Begins after `env_steps`. `every`: steps between audits."""
+        self._source, self._every, self._steps, self._file = source, every, env_steps, folder / AUDITS
+        self._episodes, self._goal = Episodes(), ""
+        self._told: set[str] = set()  # the checks that had findings in the last audit
+        self._figures: dict[str, float] = {}
+
+    def after_update(self, env_steps: int, batch: RolloutBatch) -> None:
+        """Takes the steps of a batch, after the source has learnt from it, and audits if it is time."""
+        source, pay = self._source, batch.arrays.rewards[ONLINE]
+        if source.goal != self._goal:  # the pay so far was for another goal
+            self._goal, self._episodes = source.goal, Episodes()
+        caption = np.full(pay.shape, -1)
+        caption[pay > 0] = source.store.captions.lookup.find(batch.arrays.paid_messages)
+        self._episodes.add(batch, caption, pay)
+        if env_steps // self._every > self._steps // self._every:
+            self._audit(env_steps)
+        self._steps = env_steps
+
+    def _audit(self, env_steps: int) -> None:
+        store, steps = self._source.store, self._episodes.steps()
+        rows, places = np.unique(steps.caption, return_inverse=True)
+        texts = [decode(message) for message in store.captions.messages[rows]]
+        audit = audit_in_flight(steps._replace(caption=places), texts, store.better_than_nothing()[rows])
+        found = audit.found
+        row: dict[str, Any] = {
+            "env_steps": env_steps,
+            "goal": self._goal,
+            "episodes": len(self._episodes.ended),
+            "findings": [{"check": one.check, "sentence": one.sentence, "advice": one.advice} for one in found],
+            "not_looked_at": [{"check": one.name, "why": one.skipped} for one in audit.skipped],
+            "paid": audit.paid,
+        }
+        with open(self._file, "a") as file:
+            file.write(json_line(row))
+        self._figures = {"findings": float(len(found)), "neutral": audit.neutral}
+        for one in [one for one in found if one.check not in self._told][:TOLD]:
+            sentence = clean(one.sentence)
+            print_line(f"train_policy: audit at {env_steps:,} steps: {one.check}: {sentence}. Try {one.advice}.")
+        self._told = {one.check for one in found}
+
+    def figures(self) -> dict[str, float]:
+        """Figures of the audit since the last call, for a row of metrics."""
+        figures, self._figures = self._figures, {}
+        return {f"reward/{ONLINE}_audit_{name}": value for name, value in figures.items()}
