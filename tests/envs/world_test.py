@@ -148,20 +148,9 @@ def test_a_crash_of_the_users_code_has_its_traceback(name, message, where):
     assert message in error.traceback
 
 
-def test_what_the_toy_shows_does_not_depend_on_the_config():
-    env = {"world": "toy", "screen": "map"}
-    assert make_world(env).plays({"config": {"env": env}, "model": {"num_actions": 23}}) == ""
-
-
 def test_every_end_of_an_episode_has_words():
     ends = {status.name.lower() for status in EndStatus if status != EndStatus.RUNNING}
     assert {*END_NAMES} == {*END_WORDS} == ends
-
-
-def test_a_users_world_makes_its_scripted_players():
-    players = ScriptedPlayers("guide", make_world({"world": "own_worlds:WithGuide"}), 1)
-    players.begin(0, game_seed(0, SeedStream.TRAIN, 0))
-    assert players.choose(0, None) == 1
 
 
 ENV = {"world": "own_worlds:Corridor", "max_episode_steps": 20}
