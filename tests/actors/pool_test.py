@@ -314,39 +314,28 @@ def test_what_this_program_did_not_make_stays(temporary, stale, make):
 # ---- rows of rollouts, and recorded frames
 
 SLOTS, STEPS, SIZE = MANY + 3, 4, 3
-COUNTS = 1, 2, MANY - 1, MANY, MANY + 2
-SHAPES = {"picture": (STEPS + 1, SIZE, 2, 5), "number": (STEPS, SIZE), "start": (1, SIZE, 6)}
-SHAPES["nothing"] = STEPS, SIZE, 0
-
-
-def make_rollouts() -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return {key: rng.integers(1, 100, (SLOTS, *shape)) for key, shape in SHAPES.items()}
-
-
-def some_pairs(key: str, count: int) -> list[tuple[int, int]]:
-    rng = np.random.default_rng(count)
-    slots, steps = rng.permutation(SLOTS)[:count], rng.integers(SHAPES[key][0], size=count)
-    return list(zip(slots.tolist(), steps.tolist(), strict=True))
+SHAPES = [(STEPS + 1, SIZE, 2, 5), (STEPS, SIZE), (1, SIZE, 6), (STEPS, SIZE, 0)]
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("key", SHAPES)
-def test_rows_are_read_and_written_as_one_by_one(key, count):
-    rollouts, written = make_rollouts(), make_rollouts()
-    pairs = some_pairs(key, count)
-    expected = np.concatenate([rollouts[key][slot, step] for slot, step in pairs])
-    assert np.array_equal(read_rows(rollouts[key], find_places(pairs)), expected)
-    roomy = read_rows(rollouts[key], find_places(pairs), room=len(expected) + 5)
+@pytest.mark.parametrize("count", [1, 2, MANY - 1, MANY, MANY + 2])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_are_read_and_written_as_one_by_one(shape, count):
+    rng = np.random.default_rng(count)
+    array = rng.integers(1, 100, (SLOTS, *shape))
+    slots, steps = rng.permutation(SLOTS)[:count], rng.integers(shape[0], size=count)
+    pairs, written = list(zip(slots.tolist(), steps.tolist(), strict=True)), array.copy()
+    expected = np.concatenate([array[slot, step] for slot, step in pairs])
+    assert np.array_equal(read_rows(array, find_places(pairs)), expected)
+    roomy = read_rows(array, find_places(pairs), room=len(expected) + 5)
     assert roomy.shape[0] == len(expected) + 5
     assert np.array_equal(roomy[: len(expected)], expected)
     assert not roomy[len(expected) :].any()
-    values = np.random.default_rng(1).integers(100, 200, (count * SIZE, *SHAPES[key][2:]))
-    write_rows(rollouts[key], find_places(pairs), values)
+    values = rng.integers(100, 200, (count * SIZE, *shape[2:]))
+    write_rows(array, find_places(pairs), values)
     for number, (slot, step) in enumerate(pairs):
-        written[key][slot, step] = values[number * SIZE : (number + 1) * SIZE]
-    assert all(np.array_equal(rollouts[name], written[name]) for name in SHAPES)
+        written[slot, step] = values[number * SIZE : (number + 1) * SIZE]
+    assert np.array_equal(array, written)
 
 
 @pytest.mark.quick

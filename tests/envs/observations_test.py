@@ -99,8 +99,10 @@ def test_readings_are_changes_of_the_bottom_line():
     assert seen == {(True, False), (False, False), (False, True)}  # an open question takes no time, and is not idle
 
 
-def test_a_new_episode_follows_at_once():
-    vector, rows = make(1, max_episode_steps=3)
+@pytest.mark.parametrize("reference", [False, True])
+def test_a_new_episode_follows_at_once(reference):
+    """The published time limit is a true end."""
+    vector, rows = make(1, max_episode_steps=3, reference_time_limit=reference)
     first = []
     for _ in range(7):
         advance(vector, [19], rows)
@@ -109,20 +111,11 @@ def test_a_new_episode_follows_at_once():
         if vector.finished:
             _, info = vector.finished[0]
             assert info.steps == 3
-            assert rows["truncated"][0]
-            assert not rows["terminated"][0]
+            assert (rows["truncated"][0], rows["terminated"][0]) == (not reference, reference)
             assert rows["message_count"][0] == 1  # the new episode has shown its first message once
             assert rows["blstats"][0, 20] == 1  # its clock
             assert rows["event_blstats"][0, 20] > 1
     assert first == [False, False, True, False, False, True, False]
-
-
-def test_reference_time_limit_is_a_true_end():
-    vector, rows = make(1, max_episode_steps=2, reference_time_limit=True)
-    for _ in range(2):
-        advance(vector, [19], rows)
-    assert rows["terminated"][0]
-    assert not rows["truncated"][0]
 
 
 def slow_distance(start: tuple, goals: set, walkable: set, doors: set) -> int | None:

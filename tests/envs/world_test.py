@@ -7,11 +7,11 @@ import sys
 
 import jax
 import numpy as np
+import pool_test
 import pytest
 from own_worlds import LENGTH
 
 from benchmarks.random_policy import RandomPolicy
-from motif_jax.actors.acting import answer
 from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.own_code import PACKAGE, as_failure, reported
@@ -46,22 +46,12 @@ def refused(env, message: str, kind: type = UserError) -> UserError:
     return error
 
 
-def play(env, workers: int = 0, rollouts: int = 4, keys: tuple[str, ...] = ("message", "event_message")):
+def play(env, workers: int):
     world = make_world(env)
-    keys = (*keys, *world.reads)
-    copies, episodes = [], []
-    with ActorPool(
-        env, tuple(dict.fromkeys(keys)), num_workers=workers, games_per_worker=2, rollout_length=20, seed=1
-    ) as pool:
-        policy = RandomPolicy(len(world.action_names))
-        while len(copies) < rollouts:
-            requests, fulls = pool.poll(1.0)
-            answer(pool, requests, policy)
-            for full in fulls:
-                copies.append({key: array[full.slot].copy() for key, array in pool.rollouts.items()})
-                episodes += [ended.info for ended in pool.ended(full)]
-                pool.release(full)
-    return episodes, copies
+    keys = tuple(dict.fromkeys(("message", "event_message", *world.reads)))
+    with ActorPool(env, keys, num_workers=workers, games_per_worker=2, rollout_length=20, seed=1) as pool:
+        played = list(pool_test.play(pool, RandomPolicy(len(world.action_names)), 4))
+    return [one.info for *_, ended in played for one in ended], [arrays for _, arrays, _ in played]
 
 
 # ---- every world
