@@ -59,13 +59,6 @@ def transitions(steps):
 add_batch, draw_some = jax.jit(q_learning.add), jax.jit(draw, static_argnums=2)
 
 
-def drawn_ones(*arguments):
-    drawn = draw_some(*arguments)
-    columns = (drawn.observations["x"], drawn.action, drawn.reward, drawn.following["x"], drawn.terminated,
-               drawn.truncated)  # fmt: skip
-    return list(zip(*(np.asarray(column).tolist() for column in columns), strict=True))
-
-
 @pytest.mark.quick
 def test_the_buffer_holds_what_a_list_of_the_newest_batches_holds():
     replay, plain = make_replay(N, T, B, NUMBER), []
@@ -74,7 +67,8 @@ def test_the_buffer_holds_what_a_list_of_the_newest_batches_holds():
         plain = [*plain, batch(number)][-N:]
         known = {one for steps in plain for one in transitions(steps)}
         assert int(q_learning.count_steps(replay)) == len(known) == len(plain) * T * B
-        counts = collections.Counter(drawn_ones(replay, jax.random.key(number), 2400))
+        drawn = jax.tree.leaves(draw_some(replay, jax.random.key(number), 2400))  # in the order of `transitions`
+        counts = collections.Counter(zip(*(np.asarray(column).tolist() for column in drawn), strict=True))
         assert counts.keys() == known  # every one, and no other
     assert min(counts.values()) > 50  # of 24, each is expected 100 times, give or take 10
     assert max(counts.values()) < 150

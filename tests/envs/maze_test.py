@@ -99,23 +99,17 @@ def test_the_best_return_is_29_by_brute_force():
     assert max(gold for gold, stairs in all_ends() if stairs) == 9
 
 
-def rollout(actions) -> dict[str, np.ndarray]:
-    """All that a group of games writes while the actions, [T, E], are played.  Arrays of [T, E, ...]"""
-    world, (length, games) = make_world({"world": "treasure"}), np.shape(actions)
-    specs = world.specs | step_specs()
-    arrays = {name: np.zeros((length, games, *spec.shape), spec.dtype) for name, spec in specs.items()}
-    vector = world.vector(games, tuple(world.specs), seed=5, stream=SeedStream.TRAIN)
-    vector.reset()
-    for number, chosen in enumerate(actions):
-        rows = {name: array[number] for name, array in arrays.items()}
-        vector.observe(rows)
-        vector.step(chosen, rows)
-    return arrays
-
-
 def test_the_readings_of_each_step_make_up_the_reward():
     """One game only goes east, the other west; the first lasts 40 steps, and the second begins anew after every 4."""
-    arrays = rollout([[EAST, WEST]] * STEPS)
+    world = make_world({"world": "treasure"})
+    specs = (world.specs | step_specs()).items()
+    arrays = {name: np.zeros((STEPS, 2, *spec.shape), spec.dtype) for name, spec in specs}
+    vector = world.vector(2, tuple(world.specs), seed=5, stream=SeedStream.TRAIN)
+    vector.reset()
+    for number in range(STEPS):
+        rows = {name: array[number] for name, array in arrays.items()}
+        vector.observe(rows)
+        vector.step([EAST, WEST], rows)
     np.testing.assert_array_equal(arrays["reward"], arrays["event_gold"] + 20 * arrays["event_stairs"])
     assert arrays["event_gold"].tolist() == [[1, 0], [0, 0]] * 20
     assert arrays["event_stairs"].tolist() == ([[0, 0]] * 3 + [[0, 1]]) * 10

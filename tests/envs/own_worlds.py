@@ -142,23 +142,15 @@ class Falls(Walk):
         return super().step(action)
 
 
-class Falling(Corridor):
-    name, walk = "falling", Falls
+def like_the_corridor(**changes):
+    return type("Changed", (Corridor,), changes)
 
 
+Falling = like_the_corridor(name="falling", walk=Falls)
+Counts = like_the_corridor(name="counts", figures={"steps": int})
+Many = like_the_corridor(name="many", action=ArraySpec((2,), "int32"))
+Pictures = like_the_corridor(name="pictures", pairs=("message", "place"))
 Half = type("Half", (), {key: value for key, value in vars(Corridor).items() if key != "plays"})
-
-
-class Counts(Corridor):
-    name, figures = "counts", {"steps": int}
-
-
-class Many(Corridor):
-    name, action = "many", ArraySpec((2,), "int32")
-
-
-class Pictures(Corridor):
-    name, pairs = "pictures", ("message", "place")
 
 
 class Echo(TextGame):

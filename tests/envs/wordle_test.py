@@ -47,15 +47,10 @@ class Knowledge:
 
     def allows(self, word: str) -> bool:
         for letter, places in self.places.items():
-            if all(place == self.UNKNOWN for place in places):
-                continue
-            if all(place == self.ABSENT for place in places):
-                if letter in word:
-                    return False
-                continue
-            here = all(word[at] == letter for at, place in enumerate(places) if place == self.HERE)
-            elsewhere = all(word[at] != letter for at, place in enumerate(places) if place == self.ABSENT)
-            if letter not in word or not here or not elsewhere:
+            known = [(at, place == self.HERE) for at, place in enumerate(places) if place != self.UNKNOWN]
+            if any((word[at] == letter) != here for at, here in known):
+                return False
+            if len({*places}) > 1 and letter not in word:  # it is somewhere
                 return False
         return True
 

@@ -42,19 +42,13 @@ class Emulator:
     def lines(self) -> list[str]:
         return list(self._screen.display)
 
-    def style(self, row: int, column: int) -> int:
-        """Colour and reversal, as the game numbers them."""
-        cell = self._screen.buffer[row][column]
-        color = COLORS.index(cell.fg.removeprefix("bright")) + 8 * cell.fg.startswith("bright")
-        return color + REVERSED * cell.reverse
-
     def assert_shows(self, canvas: Canvas) -> None:
-        """Character by character and colour by colour."""
+        """Character by character and colour by colour, with reversal, as the game numbers them."""
         assert self.lines == canvas.text()
-        for row in range(canvas.rows):
-            for column in range(canvas.columns):
-                style = int(canvas.styles[row, column])
-                assert self.style(row, column) == (style if style % REVERSED else style + 8)  # black is shown as grey
+        for (row, column), style in np.ndenumerate(canvas.styles):
+            cell = self._screen.buffer[row][column]
+            color = COLORS.index(cell.fg.removeprefix("bright")) + 8 * cell.fg.startswith("bright")
+            assert color + REVERSED * cell.reverse == (style if style % REVERSED else style + 8)  # black is grey
 
 
 @functools.cache

@@ -121,13 +121,9 @@ def test_the_terminal_is_restored_after_errors(pair):
     master, slave = pair
     before = termios.tcgetattr(slave)
 
-    def fail() -> None:
-        with open_terminal(slave, slave):
-            assert termios.tcgetattr(slave) != before
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
+    with pytest.raises(KeyboardInterrupt), open_terminal(slave, slave):  # noqa: PT012
+        assert termios.tcgetattr(slave) != before
+        raise KeyboardInterrupt
     assert termios.tcgetattr(slave) == before
     assert drain(master, len(ENTER + LEAVE)).decode() == ENTER + LEAVE
 
