@@ -1,7 +1,6 @@
 """The maze and the treasure: the best and random walks, rewards, readings of each step, and what the worlds say."""
 
 import copy
-import functools
 import random
 
 import numpy as np
@@ -17,11 +16,11 @@ from motif_jax.structs import EndStatus
 pytestmark = pytest.mark.quick
 
 
-def begun(start=None, options="{}", episode=0):
-    game = make_world({"world": "maze", "options": options}).game()
+def begun(start):
+    game, episode = make_world({"world": "maze"}).game(), 0
     while True:
         game.reset(game_seed(3, SeedStream.EVALUATE, episode), episode)
-        if start in (None, game.walk.start):
+        if game.walk.start == start:
             return game
         episode += 1
 
@@ -69,12 +68,11 @@ def test_moves_walls_and_other_texts():
 EAST, WEST, SEARCH = (ACTIONS.index(name) for name in ("east", "west", "search"))
 
 
-@functools.cache
-def all_ends() -> dict[tuple[int, bool], float]:
-    """The return of every end that can be played to, by its gold and whether the stairs were reached.
+def test_the_best_return_is_29_by_brute_force():
+    """All moments are played on with all actions, step by step; `ends`: returns by gold and by having left.
 
-    All moments are played on with all actions, step by step. Moments with the same hero and the same squares after
-    equally many steps are one, because the rules know nothing else. The hero stays with every action but east and west.
+    Moments with the same hero and the same squares after equally many steps are one, because the rules know nothing
+    else. The hero stays with every action but east and west.
     """
     moments, ends = {"start": TreasureGame()}, {}
     moments["start"].reset(game_seed(0, SeedStream.TRAIN, 0))
@@ -90,13 +88,8 @@ def all_ends() -> dict[tuple[int, bool], float]:
                 else:
                     after[other.seen["numbers"].tobytes(), other._squares.tobytes()] = other
         moments = after
-    return ends
-
-
-def test_the_best_return_is_29_by_brute_force():
-    assert max(all_ends().values()) == 29
-    assert all_ends()[9, True] == 29
-    assert max(gold for gold, stairs in all_ends() if stairs) == 9
+    assert max(ends.values()) == ends[9, True] == 29
+    assert max(gold for gold, stairs in ends if stairs) == 9
 
 
 def test_the_readings_of_each_step_make_up_the_reward():
