@@ -1,5 +1,6 @@
 """Comments: what they are worth by a lexicon, a table and a server, and what cannot be one of these."""
 
+import contextlib
 import json
 
 import pytest
@@ -22,15 +23,13 @@ def world(**options):
 
 def write(made, *texts: str) -> list[float]:
     """The rewards of comments, each on a post of its own."""
-    game, rewards = made.game(), []
-    try:
+    rewards = []
+    with contextlib.closing(made.game()) as game:
         for number, text in enumerate(texts):
             game.reset(game_seed(0, SeedStream.COLLECT, number), number)
             rewards.append(game.step(text))
             assert game.end == EndStatus.ENDED
             assert len(game.turns) == 2
-    finally:
-        game.close()
     return rewards
 
 

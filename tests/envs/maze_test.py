@@ -69,7 +69,7 @@ EAST, WEST, SEARCH = (ACTIONS.index(name) for name in ("east", "west", "search")
 
 
 def test_the_best_return_is_29_by_brute_force():
-    """All moments are played on with all actions, step by step; `ends`: returns by gold and by having left.
+    """All moments are played on with all actions, step by step; `ends`: returns by gold and stairs.
 
     Moments with the same hero and the same squares after equally many steps are one, because the rules know nothing
     else. The hero stays with every action but east and west.

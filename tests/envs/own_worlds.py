@@ -105,7 +105,6 @@ class Corridor:
     figures = {"turns_back": int, "luck": float}
     specs = CAPTIONS | {"place": ArraySpec((2,), "float32")}
     reads, pairs, players, texts = ("place",), ("message",), ("random",), None
-    walk = Walk
 
     def __init__(self, max_episode_steps=50, length=LENGTH):
         assert length == LENGTH
@@ -118,7 +117,7 @@ class Corridor:
         return Walks(self, num_games, observations, **options)
 
     def game(self, shown=True):
-        return self.walk(self.time_limit)
+        return Walk(self.time_limit)
 
     def seen(self, game):
         said = np.frombuffer(game.message.ljust(256, b"\0"), np.uint8)
@@ -135,18 +134,10 @@ class WrongShape(Corridor):
         return super().seen(game) | {"place": np.zeros(3)}
 
 
-class Falls(Walk):
-    def step(self, action):
-        if self.steps == 3:
-            raise ZeroDivisionError("the floor gives way")
-        return super().step(action)
-
-
 def like_the_corridor(**changes):
     return type("Changed", (Corridor,), changes)
 
 
-Falling = like_the_corridor(name="falling", walk=Falls)
 Counts = like_the_corridor(name="counts", figures={"steps": int})
 Many = like_the_corridor(name="many", action=ArraySpec((2,), "int32"))
 Pictures = like_the_corridor(name="pictures", pairs=("message", "place"))

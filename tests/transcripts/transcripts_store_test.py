@@ -8,8 +8,8 @@ from conftest import refusal
 from talks import random_episode, wordle_game, write
 
 from motif_jax.files import read_json, write_array, write_json
-from motif_jax.structs import Episode, Turn, UserError
-from motif_jax.transcripts.store import RECORD, Transcripts, TranscriptWriter
+from motif_jax.structs import Episode, Turn
+from motif_jax.transcripts.store import RECORD, Transcripts
 
 pytestmark = pytest.mark.quick
 
@@ -43,12 +43,10 @@ def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path):
     assert not (store.path / "info/half.npy").exists()
 
 
-def test_no_store_is_written_over_or_without_episodes(tmp_path):
+def test_no_store_is_written_over(tmp_path):
     write(tmp_path / "transcripts", [wordle_game()])
     with pytest.raises(OSError, match="not empty"):
         write(tmp_path / "transcripts", [wordle_game()])
-    with pytest.raises(UserError, match="no episode"):
-        TranscriptWriter().write(tmp_path / "other", {})
 
 
 # ---- what is no store
