@@ -57,11 +57,10 @@ def test_position_is_dungeon_level_column_and_row():
 
 
 def test_blstats_scaling_by_hand():
-    blstats = np.zeros(27, np.int64)
+    blstats, expected = np.zeros(27, np.int64), np.zeros(27)
     blstats[[0, 1, 2, 3, 9, 10, 12, 13, 18, 19, 20, 21, 23, 25]] = (
         79, 21, 50, 18, 9999, 14, 3, 7000, 2, 40, 500, 2, 1, 512,
     )  # fmt: skip
-    expected = np.zeros(27)
     # 79/79, 21/21, hidden, 18/10, hidden, 14/10, hidden, 7000/1000 clipped to 5, 2/10, 40/100, 500/1000, 2, hidden
     expected[[0, 1, 3, 10, 13, 18, 19, 20, 21]] = 1, 1, 1.8, 1.4, 5, 0.2, 0.4, 0.5, 2
     assert observations.scale_blstats(blstats) == pytest.approx(expected, abs=1e-6)
