@@ -6,7 +6,6 @@ from conftest import get_config, last_checkpoint, run_stage
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
-
 from motif_jax import load_policy
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.files import read_json, read_lines

@@ -19,6 +19,7 @@ from motif_jax.stages.collect import play_in_order
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserCodeError
 
 pytestmark = pytest.mark.quick
+OWN = "own_worlds:EchoWorld"
 OF = {
     "wordle": "repeat*0.6+candidate*0.4:3,optimal:1", "guessing": "asker+checker", "comments": "kind:1,rude:2",
     "maze": "optimal*0.8+random*0.2",
@@ -90,9 +91,6 @@ def test_texts_of_a_policy_lose_control_characters():
     replay = make_replay(env, 4, row, track, {"player": "me", "chosen": []})
     assert replay.metadata["action_names"] == [" [2J a"]
     assert (replay.chars[1] >= 32).all()
-
-
-OWN = "own_worlds:EchoWorld"
 
 
 def test_wrong_answers_of_a_users_game_are_refused_with_one_sentence(monkeypatch):
