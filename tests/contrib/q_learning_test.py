@@ -21,8 +21,6 @@ from motif_jax.learner.update import TrainingRewards
 from motif_jax.policies.model import make_policy_model
 from motif_jax.tokens import WordTokeniser
 
-pytestmark = pytest.mark.usefixtures("optimised")
-
 N, T, B = 3, 4, 2  # batches, steps, games
 NUMBER = {"x": jax.ShapeDtypeStruct((), np.float32)}
 Q = Settings(algorithm="q_learning", discount=0.9, learning_rate=1e-2, adam_eps=1e-8)
