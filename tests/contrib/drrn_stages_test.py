@@ -12,7 +12,6 @@ from motif_jax.files import read_json, read_lines
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.tokens import tokeniser_from_text
 
-
 VARIATION = "rewording=synonyms+actions=rotate"
 
 
