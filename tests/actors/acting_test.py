@@ -1,4 +1,5 @@
 import itertools
+from unittest import mock
 
 import pytest
 from conftest import wait_for
@@ -19,16 +20,8 @@ class CountingPolicy(RandomPolicy):
         return super().__call__(observations, first, games)
 
 
-class CountingPool(ActorPool):
-    polls = 0
-
-    def poll(self, timeout_s=1.0):
-        self.polls += 1
-        return super().poll(timeout_s)
-
-
 def make_pool(slots, workers=0):
-    return CountingPool({"task": "toy"}, ("message",), num_workers=workers, games_per_worker=2 * GROUPS, groups=GROUPS,
+    return ActorPool({"task": "toy"}, ("message",), num_workers=workers, games_per_worker=2 * GROUPS, groups=GROUPS,
                         rollout_length=T, slots_per_group=slots)  # fmt: skip
 
 
@@ -36,12 +29,12 @@ def make_pool(slots, workers=0):
 def test_games_wait_for_a_learner_that_is_slow(slots, rollouts):
     """Batches of four rollouts: one is in the queue, one is about to be, and all slots are full then."""
     policy, placed = CountingPolicy(23), []
-    with make_pool(slots) as pool:
+    with make_pool(slots) as pool, mock.patch.object(pool, "poll", wraps=pool.poll) as poll:
         source = AsyncLoop(pool, policy, GROUPS, place=lambda arrays: placed.append(1) or arrays)
         try:
             wait_for(lambda: len(placed) >= 2 and policy.answered >= rollouts * T)
-            before = pool.polls
-            wait_for(lambda: pool.polls >= before + 200)  # in which more would come
+            before = poll.call_count
+            wait_for(lambda: poll.call_count >= before + 200)  # in which more would come
             assert policy.answered == rollouts * T  # closing drops a batch, whose slots are free again
         finally:
             source.close()

@@ -221,21 +221,6 @@ def test_an_error_in_a_worker_arrives_with_its_traceback(num_workers):
     assert children() <= before
 
 
-def test_workers_end_when_their_parent_is_killed():
-    code = """
-        import os, signal, sys
-        from motif_jax.actors.pool import ActorPool
-        pool = ActorPool({"task": "toy"}, ("message",), num_workers=2, games_per_worker=2, rollout_length=4)
-        print(*pool.processes, flush=True)
-        pool.poll(2.0)
-        os.kill(os.getpid(), signal.SIGKILL)
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, cwd=ROOT)
-    workers = [int(word) for word in done.stdout.split()]
-    assert len(workers) == 2
-    wait_for(lambda: not {*workers} & parents().keys())
-
-
 @pytest.mark.quick
 @pytest.mark.parametrize("name", ["reward", "core", "game", "value"])
 def test_observations_with_the_name_of_another_array_are_refused(name):
@@ -256,31 +241,38 @@ def temporary(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory) -> Path:
+def killed(tmp_path_factory) -> tuple[set[int], Path]:
+    """Two workers whose parent was killed, and the folder of one."""
     code = """
-import os, signal
-from motif_jax.actors.pool import WorkerFolder
-made = WorkerFolder()
-(made.path / "game").mkdir()
-(made.path / "game/nle.ttyrec").touch()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    home = tmp_path_factory.mktemp("killed")
-    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"TMPDIR": str(home)}, check=False)
-    assert done.returncode == -signal.SIGKILL
-    (folder,) = home.iterdir()
-    return folder
+        import os, signal
+        from motif_jax.actors.pool import ActorPool
+        pool = ActorPool({"task": "toy"}, ("message",), num_workers=2, games_per_worker=2, rollout_length=4)
+        print(*pool.processes, flush=True)
+        pool.poll(2.0)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    home, run = tmp_path_factory.mktemp("killed"), [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(run, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"TMPDIR": str(home)})
+    return {int(word) for word in done.stdout.split()}, next(home.glob("motif_jax-*-worker-*"))
 
 
 @pytest.fixture
 def stale(killed, temporary) -> Path:
-    return shutil.copytree(killed, temporary / killed.name)
+    folder = shutil.copytree(killed[1], temporary / killed[1].name)
+    (folder / "game").mkdir()
+    (folder / "game/nle.ttyrec").touch()
+    return folder
+
+
+def test_workers_end_when_their_parent_is_killed(killed):
+    workers, _ = killed
+    assert len(workers) == 2
+    wait_for(lambda: not workers & parents().keys())
 
 
 @pytest.mark.quick
 def test_the_folder_of_a_killed_parent_is_removed_and_that_of_a_living_one_is_not(temporary, stale):
     living = WorkerFolder()
-    assert (stale / "game/nle.ttyrec").exists()
     remove_stale_folders()
     assert list(temporary.iterdir()) == [living.path]
     living.remove()
@@ -322,39 +314,28 @@ def test_what_this_program_did_not_make_stays(temporary, stale, make):
 # ---- rows of rollouts, and recorded frames
 
 SLOTS, STEPS, SIZE = MANY + 3, 4, 3
-COUNTS = 1, 2, MANY - 1, MANY, MANY + 2
-SHAPES = {"picture": (STEPS + 1, SIZE, 2, 5), "number": (STEPS, SIZE), "start": (1, SIZE, 6)}
-SHAPES["nothing"] = STEPS, SIZE, 0
-
-
-def make_rollouts() -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(0)
-    return {key: rng.integers(1, 100, (SLOTS, *shape)) for key, shape in SHAPES.items()}
-
-
-def some_pairs(key: str, count: int) -> list[tuple[int, int]]:
-    rng = np.random.default_rng(count)
-    slots, steps = rng.permutation(SLOTS)[:count], rng.integers(SHAPES[key][0], size=count)
-    return list(zip(slots.tolist(), steps.tolist(), strict=True))
+SHAPES = [(STEPS + 1, SIZE, 2, 5), (STEPS, SIZE), (1, SIZE, 6), (STEPS, SIZE, 0)]
 
 
 @pytest.mark.quick
-@pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("key", SHAPES)
-def test_rows_are_read_and_written_as_one_by_one(key, count):
-    rollouts, written = make_rollouts(), make_rollouts()
-    pairs = some_pairs(key, count)
-    expected = np.concatenate([rollouts[key][slot, step] for slot, step in pairs])
-    assert np.array_equal(read_rows(rollouts[key], find_places(pairs)), expected)
-    roomy = read_rows(rollouts[key], find_places(pairs), room=len(expected) + 5)
+@pytest.mark.parametrize("count", [1, 2, MANY - 1, MANY, MANY + 2])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rows_are_read_and_written_as_one_by_one(shape, count):
+    rng = np.random.default_rng(count)
+    array = rng.integers(1, 100, (SLOTS, *shape))
+    slots, steps = rng.permutation(SLOTS)[:count], rng.integers(shape[0], size=count)
+    pairs, written = list(zip(slots.tolist(), steps.tolist(), strict=True)), array.copy()
+    expected = np.concatenate([array[slot, step] for slot, step in pairs])
+    assert np.array_equal(read_rows(array, find_places(pairs)), expected)
+    roomy = read_rows(array, find_places(pairs), room=len(expected) + 5)
     assert roomy.shape[0] == len(expected) + 5
     assert np.array_equal(roomy[: len(expected)], expected)
     assert not roomy[len(expected) :].any()
-    values = np.random.default_rng(1).integers(100, 200, (count * SIZE, *SHAPES[key][2:]))
-    write_rows(rollouts[key], find_places(pairs), values)
+    values = rng.integers(100, 200, (count * SIZE, *shape[2:]))
+    write_rows(array, find_places(pairs), values)
     for number, (slot, step) in enumerate(pairs):
-        written[key][slot, step] = values[number * SIZE : (number + 1) * SIZE]
-    assert all(np.array_equal(rollouts[name], written[name]) for name in SHAPES)
+        written[slot, step] = values[number * SIZE : (number + 1) * SIZE]
+    assert np.array_equal(array, written)
 
 
 @pytest.mark.quick

@@ -6,26 +6,23 @@ from conftest import get_config, last_checkpoint, run_stage
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
-
 from motif_jax import load_policy
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.files import read_json, read_lines
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.tokens import tokeniser_from_text
 
-pytestmark = pytest.mark.usefixtures("optimised")
-
 VARIATION = "rewording=synonyms+actions=rotate"
 
 
-def config_of(**policy):
+def config_of(steps):
     config = get_config("glam_quickstart.py", "goto_small,drrn")
     config.env.max_episode_steps = 6
     config.env.babyai.window = 2
     config.policy.update({
-        "num_workers": 0, "games_per_worker": 4, "batch_size": 16, "num_minibatches": 2, "train_for_env_steps": 64,
+        "num_workers": 0, "games_per_worker": 4, "batch_size": 16, "num_minibatches": 2, "train_for_env_steps": steps,
         "train_for_seconds": 0.0, "probe_every": 1, "tensorboard": False,
-    } | policy)  # fmt: skip
+    })  # fmt: skip
     config.policy.drrn.width = 8
     config.policy.replay.update({"capacity": 50, "minibatch_size": 8})
     config.evaluate.update({
@@ -37,17 +34,15 @@ def config_of(**policy):
 def train(workdir):
     """64 steps; it is stopped after 32 of them."""
     for steps in (32, 64):
-        config = config_of(train_for_env_steps=steps)
-        run_stage(train_policy, config, workdir)
-    return config
+        run_stage(train_policy, config_of(steps), workdir)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     workdir = tmp_path_factory.mktemp("drrn")
-    config = train(workdir)
+    train(workdir)
     for stage in (evaluate, report):
-        run_stage(stage, config, workdir)
+        run_stage(stage, config_of(64), workdir)
     return workdir
 
 

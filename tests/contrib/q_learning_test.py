@@ -13,15 +13,13 @@ from jax import export
 from linear_policy import make_rollouts
 
 from motif_jax.contrib.drrn import q_learning
-from motif_jax.contrib.drrn.q_learning import StoredSteps, draw, make_q_update, make_replay, td_targets
+from motif_jax.contrib.drrn.q_learning import StoredSteps, draw, make_q_update, make_replay
 from motif_jax.contrib.drrn.sections import ReplaySettings
 from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import TrainingRewards
 from motif_jax.policies.model import make_policy_model
 from motif_jax.tokens import WordTokeniser
-
-pytestmark = pytest.mark.usefixtures("optimised")
 
 N, T, B = 3, 4, 2  # batches, steps, games
 NUMBER = {"x": jax.ShapeDtypeStruct((), np.float32)}
@@ -59,13 +57,6 @@ def transitions(steps):
 add_batch, draw_some = jax.jit(q_learning.add), jax.jit(draw, static_argnums=2)
 
 
-def drawn_ones(*arguments):
-    drawn = draw_some(*arguments)
-    columns = (drawn.observations["x"], drawn.action, drawn.reward, drawn.following["x"], drawn.terminated,
-               drawn.truncated)  # fmt: skip
-    return list(zip(*(np.asarray(column).tolist() for column in columns), strict=True))
-
-
 @pytest.mark.quick
 def test_the_buffer_holds_what_a_list_of_the_newest_batches_holds():
     replay, plain = make_replay(N, T, B, NUMBER), []
@@ -74,23 +65,14 @@ def test_the_buffer_holds_what_a_list_of_the_newest_batches_holds():
         plain = [*plain, batch(number)][-N:]
         known = {one for steps in plain for one in transitions(steps)}
         assert int(q_learning.count_steps(replay)) == len(known) == len(plain) * T * B
-        counts = collections.Counter(drawn_ones(replay, jax.random.key(number), 2400))
+        drawn = jax.tree.leaves(draw_some(replay, jax.random.key(number), 2400))  # in the order of `transitions`
+        counts = collections.Counter(zip(*(np.asarray(column).tolist() for column in drawn), strict=True))
         assert counts.keys() == known  # every one, and no other
     assert min(counts.values()) > 50  # of 24, each is expected 100 times, give or take 10
     assert max(counts.values()) < 150
 
 
 # ---- the loss
-
-
-def made_up():
-    rng = np.random.default_rng(5)
-    q, following = 3 * rng.normal(size=(2, 7, 3)).astype(np.float32)
-    truncated = np.array([False, True, False, True, False, False, True])
-    terminated = np.array([True, False, False, False, True, False, False])
-    drawn = q_learning.Transitions({}, rng.integers(3, size=7, dtype=np.int32),
-                        rng.normal(size=7).astype(np.float32), {}, terminated, truncated)  # fmt: skip
-    return q, following, drawn
 
 
 def slow_loss(q, following, drawn, discount, never):
@@ -104,24 +86,13 @@ def slow_loss(q, following, drawn, discount, never):
     return sum_of_losses / len(q)
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("bootstrap", ["explicit", "never"])
-def test_the_loss_is_that_of_the_slow_twin(bootstrap):
-    q, following, drawn = made_up()
-    target = td_targets(jnp.asarray(following), drawn, 0.9, bootstrap)
-    loss, metrics = q_learning.td_loss(jnp.asarray(q), drawn, target)
-    assert float(loss) == pytest.approx(slow_loss(q, following, drawn, 0.9, bootstrap == "never"), rel=1e-5)
-    assert float(metrics["value_mean"]) == pytest.approx(np.mean([q[i][a] for i, a in enumerate(drawn.action)]))
-    gradient = jax.grad(lambda following: td_targets(following, drawn, 0.9, bootstrap).sum())(jnp.asarray(following))
-    assert not np.any(gradient)
-
-
 def linear(params, frozen, observations, first, core):
     logits = observations["x"] @ params["q"]
     return logits, logits.max(-1)
 
 
-def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
+@pytest.mark.parametrize("bootstrap", ["explicit", "never"])
+def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew(bootstrap):
     rollouts = make_rollouts(core=np.zeros((1, 16, 0), np.float32))
     steps = StoredSteps(
         rollouts.observations, rollouts.action, rollouts.reward, rollouts.terminated, rollouts.truncated
@@ -129,8 +100,9 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
     params = {"q": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
     empty = make_replay(2, 5, 16, {"x": jax.ShapeDtypeStruct((4,), np.float32)})
     state = q_learning.init_q_state(params, Q, empty)._replace(version=jnp.int32(7))
-    update = jax.jit(jax.vmap(make_q_update(linear, just_the_games, Q, ReplaySettings(minibatch_size=9), seed=3),
-                              in_axes=(None, None, 0), axis_name="data"))  # fmt: skip
+    settings = replace(Q, bootstrap=bootstrap), ReplaySettings(minibatch_size=40)
+    update = make_q_update(linear, just_the_games, *settings, seed=3)
+    update = jax.jit(jax.vmap(update, in_axes=(None, None, 0), axis_name="data"))
 
     def learn(rollouts):
         results = update(state, (), jax.tree.map(lambda array: array[None], rollouts))
@@ -138,12 +110,17 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew():
 
     new, metrics = learn(rollouts)
     key = jax.random.split(jax.random.fold_in(jax.random.key(3), 7), 1)[0]
-    drawn = jax.tree.map(np.asarray, draw_some(add_batch(empty, steps), key, 9))
+    drawn = jax.tree.map(np.asarray, draw_some(add_batch(empty, steps), key, 40))
+    assert drawn.terminated.any()
+    assert drawn.truncated.any()
 
     def loss_of(q):
-        return slow_loss(drawn.observations["x"] @ q, drawn.following["x"] @ params["q"], drawn, 0.9, never=False)
+        following = drawn.following["x"] @ params["q"]  # no gradient passes through it
+        return slow_loss(drawn.observations["x"] @ q, following, drawn, 0.9, bootstrap == "never")
 
     assert metrics["loss"] == pytest.approx(loss_of(params["q"]), rel=1e-5)
+    values = np.take_along_axis(drawn.observations["x"] @ params["q"], drawn.action[:, None], 1)
+    assert metrics["value_mean"] == pytest.approx(values.mean(), rel=1e-5)
     for place in itertools.product(range(4), range(3)):  # Adam's first step is the gradient's sign
         nudge = np.zeros((4, 3))
         nudge[place] = 1e-4

@@ -10,18 +10,9 @@ from urllib.parse import parse_qs
 import chat_server
 from chat_server import ChatServer
 
-from motif_jax.contrib.guessing import ATTRIBUTE_OF, ATTRIBUTES, LocalAnswerer, Scene, Utterance
+from motif_jax.contrib.guessing import ATTRIBUTE_OF, LocalAnswerer, Scene, Utterance
 
 Fault = Callable[[int, str], Iterable[bytes] | None]
-
-
-def scene_of(features: list[float], caption: str) -> Scene:
-    """The scene whose features these are: its attributes stand at the largest numbers."""
-    values = list(ATTRIBUTE_OF)
-    attributes = {}
-    for name in ATTRIBUTES:
-        attributes[name] = max((v for v in values if ATTRIBUTE_OF[v] == name), key=lambda v: features[values.index(v)])
-    return Scene(caption, None, attributes)
 
 
 class WorldServer(ChatServer):
@@ -39,7 +30,9 @@ class WorldServer(ChatServer):
         if path == "/":
             return {"scores": [float(text.count("!")) for text in fields["texts"]]}
         answerer = LocalAnswerer()
-        scene = scene_of(json.loads(fields["img_features"]), fields["caption"])
+        number_of = dict(zip(ATTRIBUTE_OF, json.loads(fields["img_features"]), strict=True))
+        ordered = sorted(ATTRIBUTE_OF, key=number_of.get)  # a scene's attributes have the largest numbers
+        scene = Scene(fields["caption"], None, {ATTRIBUTE_OF[value]: value for value in ordered})
         history = [Utterance(**said) for said in json.loads(fields["history"])]
         assert json.loads(fields["generation_kwargs"]) == {"inference": "greedy", "beamSize": 1}
         if path == "/fetch_reward_rank":

@@ -84,20 +84,14 @@ def test_the_same_reward_and_texts_as_textarena_alone():
     assert 0 < wins < 20
 
 
-def wordle_of(words: tuple[str, ...]):
-    """TextArena's Wordle with these words; its own list would be downloaded."""
+def test_wordle_has_the_colours_and_ends_of_textarenas():
     from textarena.envs.Wordle.env import WordleEnv
 
-    env = WordleEnv.__new__(WordleEnv)
+    world = make_world({"world": "wordle", "options": '{"counted": true}'})
+    words, rng, wins = world.vocabulary.words, np.random.default_rng(0), 0
+    env = WordleEnv.__new__(WordleEnv)  # its own list of words would be downloaded
     textarena.Env.__init__(env)
     env.word_length, env.num_guesses, env.word_list, env._check_word = 5, 6, list(words), lambda word: True
-    return env
-
-
-def test_wordle_has_the_colours_and_ends_of_textarenas():
-    world = make_world({"world": "wordle", "options": '{"counted": true}'})
-    words, rng = world.vocabulary.words, np.random.default_rng(0)
-    env, wins = wordle_of(words), 0
     for episode in range(GAMES):
         env.reset(seed=episode)
         hidden = env.state.game_state["secret_word"]

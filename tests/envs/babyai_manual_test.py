@@ -27,14 +27,14 @@ def probes_of(**values):
     return BabyAIWorld(BabyAISettings(**values)).probes
 
 
-def manual(tmp_path, text):
-    file = tmp_path / "mine.toml"
-    file.write_text(text)
-    return file
+def own_manual(tmp_path, text):
+    (tmp_path / "mine.toml").write_text(text)
+    return read_manual(tmp_path / "mine.toml")
 
 
 def test_a_lesson_becomes_prompts_of_the_world_and_actions(tmp_path):
-    examples = list(make_examples(read_manual(manual(tmp_path, ONE)), window=1))
+    mine = own_manual(tmp_path, ONE)
+    examples = list(make_examples(mine, window=1))
     assert len(examples) == 3
     for prompt, action in examples:
         head, goal, seen, last = prompt.split(" \n ")[0], *prompt.split("\n ")[1:]
@@ -43,12 +43,11 @@ def test_a_lesson_becomes_prompts_of_the_world_and_actions(tmp_path):
         thing = goal.split(" ", 7)[-1].strip()
         (shown,) = [sentence for sentence in seen.split(", ") if thing in sentence]
         assert action == f"turn {shown.split()[-1]}"
-    assert list(make_examples(read_manual(manual(tmp_path, ONE)), window=1)) == examples  # the same every time
+    assert list(make_examples(mine, window=1)) == examples  # the same every time
     mixed = [lesson._replace(examples=50) for lesson in read_manual(find_manual("mixed"))]
     goals = [prompt.split("\n")[1] for prompt, _ in make_examples(mixed, 1)]
     assert not any(pair in goal for goal in goals for pair in HELD_OUT)
-    longer = [prompt for prompt, _ in make_examples(read_manual(manual(tmp_path, ONE)), window=3)]
-    assert any("Action 0: turn" in prompt for prompt in longer)
+    assert any("Action 0: turn" in prompt for prompt, _ in make_examples(mine, window=3))
 
 
 def test_exercises_with_goals_name_no_pair_that_is_held_out(monkeypatch):
@@ -70,7 +69,7 @@ def test_exercises_with_goals_name_no_pair_that_is_held_out(monkeypatch):
 ])  # fmt: skip
 def test_a_manual_of_other_forms_is_refused(tmp_path, text):
     with pytest.raises(UserError, match=r"mine.toml' as a manual: .*\(--config.transcripts.import_from\)"):
-        read_manual(manual(tmp_path, text))
+        own_manual(tmp_path, text)
 
 
 def test_a_tokeniser_of_all_words_knows_manuals_probes_actions_and_rewordings():

@@ -26,10 +26,6 @@ def make_game(task="score", **settings) -> ExtendedGame:
     return ExtendedGame(GameSettings(task, **settings), Frames(1, FRAME).views(0))
 
 
-def say_nothing(number, page, question):
-    return ""
-
-
 def whisper(number, page, question):
     """Texts that a game rarely says, in place of some that it says: after the key of this number in an episode."""
     rng = random.Random(number)
@@ -72,7 +68,7 @@ class WhisperingEngine:
 class Twin:
     """The specification, step by step, on text."""
 
-    def __init__(self, task, *, reference=False, character="mon-hum-neu-mal", say=say_nothing):
+    def __init__(self, task, *, reference=False, character="mon-hum-neu-mal", say=lambda *asked: ""):
         self.task, self.reference, self.say = TASKS[task], reference, say
         self.engine = nethack.Nethack(
             observation_keys=(*SHOWN, "message", "internal"), playername=f"Agent-{character}", ttyrec=None,

@@ -170,18 +170,14 @@ def test_time_limits_truncate_and_ends_terminate():
         assert (rows["truncated"], rows["terminated"]) == ([True], [False])
     game = play(Walk(goal=1), [1])  # the goal is reached in the last step that the environment allows
     assert (game.end, game.info().success) == (EndStatus.TASK_SUCCESSFUL, True)
-    game = play(Walk(goal=1, cut=1), [1])
-    assert game.end == EndStatus.TASK_SUCCESSFUL
+    assert play(Walk(goal=1, cut=1), [1]).end == EndStatus.TASK_SUCCESSFUL
     game = play(Walk(goal=1), [0])
     assert (game.end, game.cause, game.info().success) == (EndStatus.ENDED, "the game ended", False)
 
 
 def test_a_caption_is_cut_at_256_characters_and_never_holds_a_zero():
-    class Long(Walk):
-        def caption(self, observation, env):
-            return "\0snow \u2603 " + "x" * 300
-
-    game = play(Long(), [])
+    long = type("Long", (Walk,), {"caption": lambda self, observation, env: "\0snow \u2603 " + "x" * 300})
+    game = play(long(), [])
     assert len(game.message) == 256
     assert game.message.startswith(b"snow ? x")
 
@@ -381,16 +377,14 @@ def test_colours_of_terminals_become_pieces():
     ]
     assert pieces_of_ansi(f"\033[{'1' * 9999}mx") == [[("x", 7)]]
     assert pieces_of_ansi("\033[97;7mx\033[my\033[999;38m") == [[("x", 15 + 16), ("y", 7)]]
-    assert pieces_of_ansi("\033[31;38;5;7mx\033[48;2;0;34;7;58;5;32;1my") == [
-        [("x", 1), ("y", 1)]
-    ]  # of a larger palette
+    larger_palette = "\033[31;38;5;7mx\033[48;2;0;34;7;58;5;32;1my"
+    assert pieces_of_ansi(larger_palette) == [[("x", 1), ("y", 1)]]
 
 
 def test_pictures_of_replays_are_opened_with_care(tmp_path):
-    whole = encode_picture(PIXELS)
-    png = tmp_path / "a.png"
-    Image.fromarray(PIXELS).save(png)
+    Image.fromarray(PIXELS).save(tmp_path / "a.png")
     Image.new("RGB", (2000, 2)).save(tmp_path / "large.webp")
-    for packed in (b"x", whole[:-50], png.read_bytes(), (tmp_path / "large.webp").read_bytes()):
+    files = [(tmp_path / name).read_bytes() for name in ("a.png", "large.webp")]
+    for packed in (b"x", encode_picture(PIXELS)[:-50], *files):
         with pytest.raises(UserError, match="a picture of a replay"):
             open_picture(packed)

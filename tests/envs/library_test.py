@@ -32,10 +32,6 @@ def folder(tmp_path, monkeypatch):
     engine.find_library.cache_clear()
 
 
-def test_recorded_games_are_the_same_on_every_machine():
-    assert recorded.play(DLPATH, SOME, digest=True)[1] == SAME_EVERYWHERE
-
-
 def test_a_library_that_plays_like_the_wheel_is_kept_and_used(folder, tmp_path, monkeypatch, capsys):
     assert engine.find_library() == (DLPATH, "")
     monkeypatch.setattr(recorded, "PROFILED", 62)
@@ -88,9 +84,6 @@ def test_a_build_that_cannot_begin_says_why_in_one_sentence():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert done.stderr.startswith("motif_jax: unexpected argument '--source=elsewhere'")
-
-
-BUILT = engine.find_library().path != DLPATH
 
 
 def moments(path, settings, games, steps, seed):
@@ -150,29 +143,15 @@ def test_the_loop_in_c_steps_like_the_one_in_python(settings, loop_in_c, monkeyp
     assert in_c[-1][0] >= 32  # episodes ended
 
 
-def test_the_loop_in_c_plays_the_recorded_games(loop_in_c, monkeypatch):
+def test_the_loop_in_c_plays_the_recorded_games(loop_in_c):
     assert recorded.play(DLPATH, SOME, digest=True)[1] == SAME_EVERYWHERE
     assert loop_in_c == [4] * 1200
-    figures = []
-    for _ in range(2):
-        replay = recorded.Replay(DLPATH, range(60, 64))
-        vector, rows = replay.vector, []
-        for number in range(replay.steps):
-            replay.step(number)
-            rows += [info.as_row() for _, info in vector.finished]
-        for index, game in enumerate(vector.games):
-            if vector._loop:
-                vector._loop.load(index)
-            rows.append((game.message, *game.info().as_row()))
-        figures.append(str(rows))
-        vector.close()
-        monkeypatch.setattr(engine, "find_group", lambda path: None)
-    assert figures[0] == figures[1]
-    assert len(loop_in_c) == 2400
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not BUILT, reason="launch/engine.sh has not built a library on this machine")
+@pytest.mark.skipif(
+    engine.find_library().path == DLPATH, reason="launch/engine.sh has not built a library on this machine"
+)
 @pytest.mark.parametrize("settings", [
     GameSettings(max_episode_steps=100), GameSettings(actions="extended", max_episode_steps=100),
     GameSettings(screen="map", max_episode_steps=100), GameSettings(task="staircase", max_episode_steps=100),

@@ -1,7 +1,6 @@
 """The maze and the treasure: the best and random walks, rewards, readings of each step, and what the worlds say."""
 
 import copy
-import functools
 import random
 
 import numpy as np
@@ -17,11 +16,11 @@ from motif_jax.structs import EndStatus
 pytestmark = pytest.mark.quick
 
 
-def begun(start=None, options="{}", episode=0):
-    game = make_world({"world": "maze", "options": options}).game()
+def begun(start):
+    game, episode = make_world({"world": "maze"}).game(), 0
     while True:
         game.reset(game_seed(3, SeedStream.EVALUATE, episode), episode)
-        if start in (None, game.walk.start):
+        if game.walk.start == start:
             return game
         episode += 1
 
@@ -69,12 +68,11 @@ def test_moves_walls_and_other_texts():
 EAST, WEST, SEARCH = (ACTIONS.index(name) for name in ("east", "west", "search"))
 
 
-@functools.cache
-def all_ends() -> dict[tuple[int, bool], float]:
-    """The return of every end that can be played to, by its gold and whether the stairs were reached.
+def test_the_best_return_is_29_by_brute_force():
+    """All moments are played on with all actions, step by step; `ends`: returns by gold and stairs.
 
-    All moments are played on with all actions, step by step. Moments with the same hero and the same squares after
-    equally many steps are one, because the rules know nothing else. The hero stays with every action but east and west.
+    Moments with the same hero and the same squares after equally many steps are one, because the rules know nothing
+    else. The hero stays with every action but east and west.
     """
     moments, ends = {"start": TreasureGame()}, {}
     moments["start"].reset(game_seed(0, SeedStream.TRAIN, 0))
@@ -90,32 +88,21 @@ def all_ends() -> dict[tuple[int, bool], float]:
                 else:
                     after[other.seen["numbers"].tobytes(), other._squares.tobytes()] = other
         moments = after
-    return ends
-
-
-def test_the_best_return_is_29_by_brute_force():
-    assert max(all_ends().values()) == 29
-    assert all_ends()[9, True] == 29
-    assert max(gold for gold, stairs in all_ends() if stairs) == 9
-
-
-def rollout(actions) -> dict[str, np.ndarray]:
-    """All that a group of games writes while the actions, [T, E], are played.  Arrays of [T, E, ...]"""
-    world, (length, games) = make_world({"world": "treasure"}), np.shape(actions)
-    specs = world.specs | step_specs()
-    arrays = {name: np.zeros((length, games, *spec.shape), spec.dtype) for name, spec in specs.items()}
-    vector = world.vector(games, tuple(world.specs), seed=5, stream=SeedStream.TRAIN)
-    vector.reset()
-    for number, chosen in enumerate(actions):
-        rows = {name: array[number] for name, array in arrays.items()}
-        vector.observe(rows)
-        vector.step(chosen, rows)
-    return arrays
+    assert max(ends.values()) == ends[9, True] == 29
+    assert max(gold for gold, stairs in ends if stairs) == 9
 
 
 def test_the_readings_of_each_step_make_up_the_reward():
     """One game only goes east, the other west; the first lasts 40 steps, and the second begins anew after every 4."""
-    arrays = rollout([[EAST, WEST]] * STEPS)
+    world = make_world({"world": "treasure"})
+    specs = (world.specs | step_specs()).items()
+    arrays = {name: np.zeros((STEPS, 2, *spec.shape), spec.dtype) for name, spec in specs}
+    vector = world.vector(2, tuple(world.specs), seed=5, stream=SeedStream.TRAIN)
+    vector.reset()
+    for number in range(STEPS):
+        rows = {name: array[number] for name, array in arrays.items()}
+        vector.observe(rows)
+        vector.step([EAST, WEST], rows)
     np.testing.assert_array_equal(arrays["reward"], arrays["event_gold"] + 20 * arrays["event_stairs"])
     assert arrays["event_gold"].tolist() == [[1, 0], [0, 0]] * 20
     assert arrays["event_stairs"].tolist() == ([[0, 0]] * 3 + [[0, 1]]) * 10

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import ctypes
+import itertools
 import multiprocessing
 import os
 import random
@@ -112,12 +113,10 @@ def test_the_game_starts_at_a_fixed_time():
 
 @pytest.mark.quick
 def test_training_and_evaluation_never_play_the_same_game():
-    evaluation = {game_seed(seed, SeedStream.EVALUATE, episode).core for seed in range(3) for episode in range(200)}
-    others = {game_seed(seed, stream, episode).core for seed in range(3) for stream in (0, 1) for episode in range(200)}
-    assert len(evaluation) == 600
-    assert len(others) == 1200
-    assert all(core % 2 == 1 for core in evaluation)
-    assert all(core % 2 == 0 for core in others)
+    games = itertools.product(range(3), SeedStream, range(200))
+    seeds = {(game_seed(*game).core, game[1] == SeedStream.EVALUATE) for game in games}
+    assert len(seeds) == 1800
+    assert all(core % 2 == evaluation for core, evaluation in seeds)
 
 
 @pytest.mark.quick

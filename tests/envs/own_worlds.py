@@ -55,10 +55,8 @@ class Walk:
 class Walks:
     def __init__(self, world, num_games, observations, seed, stream, next_episode, stepping):
         self.world, self.keys, self.seed, self.stream = world, observations, seed, stream
-        self.games = [world.game() for _ in range(num_games)]
-        self.stepping = stepping if stepping is not None else [0]
-        numbers = iter(range(2**40))
-        self.next_episode = next_episode or (lambda _: next(numbers))
+        self.games, self.stepping = [world.game() for _ in range(num_games)], stepping
+        self.next_episode = next_episode
         self.first, self.finished = np.ones(num_games, bool), []
 
     def open_rows(self, rows):
@@ -75,28 +73,22 @@ class Walks:
         for index in range(len(self.games)):
             self.start(index)
 
-    def play_on(self, index, chances):
-        for chance in chances:
-            self.games[index].step(int(chance * 2))
-            if self.games[index].end:
-                self.start(index)
+    def record(self, rows, prefix):
+        for index, game in enumerate(self.games):
+            for key, value in self.world.seen(game).items():
+                if prefix + key in self.keys:
+                    rows[prefix + key][index] = value
 
     def observe(self, rows):
-        for index, game in enumerate(self.games):
-            seen = self.world.seen(game)
-            for key in self.keys:
-                if not key.startswith("event_"):
-                    rows[key][index] = seen[key]
+        self.record(rows, "")
 
     def step(self, actions, rows):
         self.first[:], self.finished = False, []
         for index, (game, action) in enumerate(zip(self.games, actions, strict=True)):
             self.stepping[0] = index + 1
             rows["reward"][index] = game.step(action)
-            seen = self.world.seen(game)
-            for key in self.keys:
-                if key.startswith("event_"):
-                    rows[key][index] = seen[key.removeprefix("event_")]
+        self.record(rows, "event_")
+        for index, game in enumerate(self.games):
             if game.end:
                 rows["truncated" if game.end == EndStatus.ABORTED else "terminated"][index] = True
                 self.finished.append((index, game.info()))
@@ -113,7 +105,6 @@ class Corridor:
     figures = {"turns_back": int, "luck": float}
     specs = CAPTIONS | {"place": ArraySpec((2,), "float32")}
     reads, pairs, players, texts = ("place",), ("message",), ("random",), None
-    walk = Walk
 
     def __init__(self, max_episode_steps=50, length=LENGTH):
         assert length == LENGTH
@@ -122,11 +113,11 @@ class Corridor:
     def check(self):
         pass
 
-    def vector(self, num_games, observations, *, seed, stream, next_episode=None, extra_frames=(), stepping=None):
-        return Walks(self, num_games, observations, seed, stream, next_episode, stepping)
+    def vector(self, num_games, observations, *, extra_frames, **options):
+        return Walks(self, num_games, observations, **options)
 
     def game(self, shown=True):
-        return self.walk(self.time_limit)
+        return Walk(self.time_limit)
 
     def seen(self, game):
         said = np.frombuffer(game.message.ljust(256, b"\0"), np.uint8)
@@ -143,46 +134,14 @@ class WrongShape(Corridor):
         return super().seen(game) | {"place": np.zeros(3)}
 
 
-class Falls(Walk):
-    def step(self, action):
-        if self.steps == 3:
-            raise ZeroDivisionError("the floor gives way")
-        return super().step(action)
+def like_the_corridor(**changes):
+    return type("Changed", (Corridor,), changes)
 
 
-class Falling(Corridor):
-    name, walk = "falling", Falls
-
-
+Counts = like_the_corridor(name="counts", figures={"steps": int})
+Many = like_the_corridor(name="many", action=ArraySpec((2,), "int32"))
+Pictures = like_the_corridor(name="pictures", pairs=("message", "place"))
 Half = type("Half", (), {key: value for key, value in vars(Corridor).items() if key != "plays"})
-
-
-class Counts(Corridor):
-    name, figures = "counts", {"steps": int}
-
-
-class Many(Corridor):
-    name, action = "many", ArraySpec((2,), "int32")
-
-
-class Guide:
-    def begin(self, rng):
-        pass
-
-    def choose(self, game):
-        return 1  # on
-
-
-class WithGuide(Corridor):
-    name, players = "guided", ("random", "guide")
-
-    def scripted(self, name):
-        assert name == "guide"
-        return Guide()
-
-
-class Pictures(Corridor):
-    name, pairs = "pictures", ("message", "place")
 
 
 class Echo(TextGame):

@@ -13,11 +13,13 @@ from motif_jax.envs.conversation import Conversation
 from motif_jax.envs.text_game import Answer
 from motif_jax.envs.world import SeedStream, game_seed, is_text, to_row, to_text
 from motif_jax.envs.worlds import check_world, make_world
-from motif_jax.episodes.playback import Pieces, Track, figures_of, make_replay
+from motif_jax.episodes.playback import Track, figures_of, make_replay
 from motif_jax.names import WORLDS
+from motif_jax.stages.collect import play_in_order
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserCodeError
 
 pytestmark = pytest.mark.quick
+OWN = "own_worlds:EchoWorld"
 OF = {
     "wordle": "repeat*0.6+candidate*0.4:3,optimal:1", "guessing": "asker+checker", "comments": "kind:1,rude:2",
     "maze": "optimal*0.8+random*0.2",
@@ -49,29 +51,17 @@ def from_steps(info: EpisodeInfo, steps: dict[str, np.ndarray]) -> Episode:
     return Episode(tuple(turns), info.end_status > EndStatus.RUNNING, {"episode": info.episode})
 
 
-def pooled(name: str, player: str, workers: int, episodes: int = 12) -> dict[int, object]:
-    played, pieces = {}, Pieces()
-    keys = ("heard", "event_heard", "action", "reward")
-    with ActorPool(
-        {"world": name}, ("heard", "event_heard"), num_workers=workers, games_per_worker=3, rollout_length=7,
-        player=player, seed=3, stream=SeedStream.COLLECT,
-    ) as pool:  # fmt: skip
-        while len(played) < episodes:
-            for full in pool.poll(1.0)[1]:
-                rows = {key: pool.rollouts[key][full.slot] for key in keys}
-                rows["heard"] = rows["heard"][:-1]
-                for info, steps in pieces.take(full, rows, pool.rollouts["first"][full.slot][0], pool.ended(full)):
-                    played[info.episode] = from_steps(info, steps)
-                pool.release(full)
-    return played
-
-
 @pytest.mark.parametrize(("name", "workers"), [*((name, 0) for name in WRITTEN), ("guessing", 2)])
 def test_games_through_a_pool_are_the_recorded_ones(name, workers):
-    through = pooled(name, OF[name], workers)
-    recorded = play_episodes(make_world({"world": name}), OF[name], sorted(through), seed=3)
-    for episode in recorded:
-        assert through[episode.info["episode"]] == episode
+    keys, through = ("heard", "event_heard"), []
+    with ActorPool(
+        {"world": name}, keys, num_workers=workers, games_per_worker=3, rollout_length=7, player=OF[name], seed=3,
+        stream=SeedStream.COLLECT,
+    ) as pool:  # fmt: skip
+        played = play_in_order(pool, None, {key: key for key in (*keys, "action", "reward")}, 0)
+        while len(through) < 12:
+            through += [from_steps(*episode) for episode in next(played)]
+    assert through == list(play_episodes(make_world({"world": name}), OF[name], range(len(through)), seed=3))
 
 
 @pytest.mark.differs("ilql", there="the data is not available", here="scripted players record games")
@@ -103,19 +93,10 @@ def test_texts_of_a_policy_lose_control_characters():
     assert (replay.chars[1] >= 32).all()
 
 
-OWN = "own_worlds:EchoWorld"
-
-
-ANSWER = Answer("yes", 1.0, EndStatus.RUNNING, "")
-WRONG_ANSWERS = [
-    None, "yes", ("yes", 1.0), *(ANSWER._replace(reward=reward) for reward in (math.nan, 1e39, "1", 10**400)),
-    ANSWER._replace(text=b"yes"), *(ANSWER._replace(end=end) for end in ("over", 7)),
-]  # fmt: skip
-
-
 def test_wrong_answers_of_a_users_game_are_refused_with_one_sentence(monkeypatch):
-    talk = Conversation({"world": OWN})
-    for wrong in WRONG_ANSWERS:
+    talk, right = Conversation({"world": OWN}), Answer("yes", 1.0, EndStatus.RUNNING, "")
+    changes = [{"text": b"yes"}, *({"reward": value} for value in (math.nan, 1e39, "1", 10**400)), {"end": "over"}]
+    for wrong in (None, "yes", ("yes", 1.0), *(right._replace(**change) for change in changes)):
         talk.begin(0)
         monkeypatch.setattr("own_worlds.Echo.answer", lambda self, text, wrong=wrong: wrong)
         assert refusal(lambda: talk.say("la")).startswith("answer() of the game 'Echo' must return (text, reward, end,")

@@ -47,15 +47,10 @@ class Knowledge:
 
     def allows(self, word: str) -> bool:
         for letter, places in self.places.items():
-            if all(place == self.UNKNOWN for place in places):
-                continue
-            if all(place == self.ABSENT for place in places):
-                if letter in word:
-                    return False
-                continue
-            here = all(word[at] == letter for at, place in enumerate(places) if place == self.HERE)
-            elsewhere = all(word[at] != letter for at, place in enumerate(places) if place == self.ABSENT)
-            if letter not in word or not here or not elsewhere:
+            known = [(at, place == self.HERE) for at, place in enumerate(places) if place != self.UNKNOWN]
+            if any((word[at] == letter) != here for at, here in known):
+                return False
+            if len({*places}) > 1 and letter not in word:  # it is somewhere
                 return False
         return True
 
@@ -145,27 +140,6 @@ def test_unknown_players_are_refused(player, message):
         next(play_episodes(make_world({"world": "wordle"}), player, [0], seed=0))
 
 
-def worth(words: Vocabulary, choose, fitting: int, tries: int) -> float:
-    """The expected return of a policy that draws among `choose(fitting)`."""
-
-    @functools.cache
-    def value(fitting: int, tries: int) -> float:
-        if not tries:
-            return 0.0
-        returns = []
-        for index in choose(fitting):
-            colours, total = words.colours(words.words[index]), 0.0
-            inside = words.members(fitting)
-            for group in {int(colours[hidden]) for hidden in inside}:
-                left = fitting & words.fitting(words.words[index], group)
-                rest = 0.0 if group == wordle.ALL_GREEN else -1.0 + value(left, tries - 1)
-                total += left.bit_count() / len(inside) * rest
-            returns.append(total)
-        return statistics.fmean(returns)
-
-    return value(fitting, tries)
-
-
 def test_optimal_takes_the_guess_with_the_most_information():
     for words in (SMALL, REPEATS):
         fitting = words.fitting("zzaze", int(words.colours("zzaze")[1]))
@@ -183,7 +157,22 @@ def test_optimal_takes_the_guess_with_the_most_information():
     ("optimal", SMALL.most_telling),
 ])  # fmt: skip
 def test_players_return_what_exhaustive_search_expects(player, choose):
-    expected = worth(SMALL, choose, SMALL.everything, TRIES)
+    @functools.cache
+    def value(fitting: int, tries: int) -> float:
+        """The expected return of a policy that draws among `choose(fitting)`."""
+        if not tries:
+            return 0.0
+        returns, inside = [], SMALL.members(fitting)
+        for index in choose(fitting):
+            colours, total = SMALL.colours(SMALL.words[index]), 0.0
+            for group in {int(colours[hidden]) for hidden in inside}:
+                left = fitting & SMALL.fitting(SMALL.words[index], group)
+                rest = 0.0 if group == wordle.ALL_GREEN else -1.0 + value(left, tries - 1)
+                total += left.bit_count() / len(inside) * rest
+            returns.append(total)
+        return statistics.fmean(returns)
+
+    expected = value(SMALL.everything, TRIES)
     returns = [e.episode_return for e in play_episodes(make_world({"world": "wordle"}), player, range(800), seed=5)]
     error = statistics.stdev(returns) / len(returns) ** 0.5
     assert abs(statistics.fmean(returns) - expected) < 4 * error

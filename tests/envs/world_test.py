@@ -1,29 +1,29 @@
 """Worlds: those of this package, and a user's own, which may be wrong in many ways; and whose error it is."""
 
 import json
-import re
 import signal
 import sys
 
 import jax
 import numpy as np
+import pool_test
 import pytest
+from conftest import refusal
 from own_worlds import LENGTH
 
 from benchmarks.random_policy import RandomPolicy
-from motif_jax.actors.acting import answer
 from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.own_code import PACKAGE, as_failure, reported
-from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, SeedStream, World, game_seed, is_text, to_row
-from motif_jax.envs.worlds import TAKEN, check_world, make_world
+from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, SeedStream, game_seed, is_text, to_row
+from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.launch import stopped_by_signals
 from motif_jax.names import WORLDS
 from motif_jax.replays.replay import END_WORDS
 from motif_jax.rewards.source import RewardSource
 from motif_jax.rewards.sources import RewardSources, Weighted
 from motif_jax.stages.evaluate.results import END_NAMES
-from motif_jax.structs import EndStatus, Interrupted, UserCodeError, UserError
+from motif_jax.structs import EndStatus, Interrupted, UserCodeError
 
 pytestmark = pytest.mark.quick
 OWN = "own_worlds:Corridor"
@@ -34,49 +34,24 @@ BUILT_IN = [
 ]  # fmt: skip
 
 
-def refused(env, message: str, kind: type = UserError) -> UserError:
-    """The error of a world of these settings, at once or in its games, in processes and without."""
-    for workers in (0, 1):
-        with pytest.raises(kind) as caught:
-            play(env, workers)
-    error = caught.value
-    sentence = error.sentence if isinstance(error, UserCodeError) else str(error)
-    assert re.search(message, sentence), sentence
-    assert "\n" not in sentence
-    return error
-
-
-def play(env, workers: int = 0, rollouts: int = 4, keys: tuple[str, ...] = ("message", "event_message")):
+def play(env, workers: int):
     world = make_world(env)
-    keys = (*keys, *world.reads)
-    copies, episodes = [], []
-    with ActorPool(
-        env, tuple(dict.fromkeys(keys)), num_workers=workers, games_per_worker=2, rollout_length=20, seed=1
-    ) as pool:
-        policy = RandomPolicy(len(world.action_names))
-        while len(copies) < rollouts:
-            requests, fulls = pool.poll(1.0)
-            answer(pool, requests, policy)
-            for full in fulls:
-                copies.append({key: array[full.slot].copy() for key, array in pool.rollouts.items()})
-                episodes += [ended.info for ended in pool.ended(full)]
-                pool.release(full)
-    return episodes, copies
+    keys = tuple(dict.fromkeys(("message", "event_message", *world.reads)))
+    with ActorPool(env, keys, num_workers=workers, games_per_worker=2, rollout_length=20, seed=1) as pool:
+        played = list(pool_test.play(pool, RandomPolicy(len(world.action_names)), 4))
+    return [one.info for *_, ended in played for one in ended], [arrays for _, arrays, _ in played]
 
 
 # ---- every world
 
 
 @pytest.mark.parametrize("env", BUILT_IN, ids=str)
-def test_every_world_has_the_members_of_the_protocol(env):
-    world = check_world(env)
-    for name in World.__annotations__:
-        assert hasattr(world, name), name
+def test_the_members_of_every_world_fit_together(env):
+    world = check_world(env)  # has all members of the protocol, and no figure of a name that is taken
     assert {*CAPTIONS} <= world.specs.keys()
     assert {*world.reads, *world.pairs, *(f"event_{key}" for key in world.pairs)} <= world.specs.keys()
     assert "random" in world.players
     assert len(set(world.action_names)) == len(world.action_names)
-    assert not {*world.figures} & {*TAKEN}
     ScriptedPlayers(",".join(world.players), world, 1)
 
 
@@ -133,35 +108,24 @@ def test_a_users_world_is_played(workers):
     ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "
      r"type float32, as its spec says, not shape \(3,\) and type float64 \(--config.env.world\)"),
 ])  # fmt: skip
-def test_a_wrong_world_is_refused_with_one_sentence(env, message):
-    assert type(refused(env, message)) is UserError
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_wrong_world_is_refused_with_one_sentence(env, message, workers):
+    """At once or in its games."""
+    refusal(lambda: play(env, workers), match=message)
 
 
-@pytest.mark.parametrize(("name", "message", "where"), [
-    ("raises_on_import:World", "OverflowError: too many corridors", "raises_on_import.py"),
-    ("own_worlds:Falling", "ZeroDivisionError: the floor gives way", "own_worlds.py"),
-])  # fmt: skip
-def test_a_crash_of_the_users_code_has_its_traceback(name, message, where):
-    sentence = rf"^the world '{name}' failed with {message} \(--config.env.world\)"
-    error = refused({"world": name, "max_episode_steps": 30}, sentence, UserCodeError)
-    assert where in error.traceback
-    assert message in error.traceback
-
-
-def test_what_the_toy_shows_does_not_depend_on_the_config():
-    env = {"world": "toy", "screen": "map"}
-    assert make_world(env).plays({"config": {"env": env}, "model": {"num_actions": 23}}) == ""
+def test_a_crash_of_the_users_module_has_its_traceback():
+    message = "OverflowError: too many corridors"
+    with pytest.raises(UserCodeError) as caught:
+        make_world({"world": "raises_on_import:World"})
+    assert caught.value.sentence.startswith(f"the world 'raises_on_import:World' failed with {message} (--config.env.w")
+    assert "raises_on_import.py" in caught.value.traceback
+    assert message in caught.value.traceback
 
 
 def test_every_end_of_an_episode_has_words():
     ends = {status.name.lower() for status in EndStatus if status != EndStatus.RUNNING}
     assert {*END_NAMES} == {*END_WORDS} == ends
-
-
-def test_a_users_world_makes_its_scripted_players():
-    players = ScriptedPlayers("guide", make_world({"world": "own_worlds:WithGuide"}), 1)
-    players.begin(0, game_seed(0, SeedStream.TRAIN, 0))
-    assert players.choose(0, None) == 1
 
 
 ENV = {"world": "own_worlds:Corridor", "max_episode_steps": 20}

@@ -52,15 +52,11 @@ def test_a_gif_decodes_to_the_sheets(tmp_path):
     assert (tmp_path / "a.gif").stat().st_size < 5000 * len(sheets)
 
 
-@pytest.fixture(scope="module")
-def ffmpeg() -> str:
+def test_an_mp4_decodes_to_the_sheets(tmp_path):
     try:
-        return find_ffmpeg()
+        ffmpeg = find_ffmpeg()
     except UserError:
         pytest.skip("neither ffmpeg nor imageio-ffmpeg is here: bash launch/test.sh installs the latter")
-
-
-def test_an_mp4_decodes_to_the_sheets(tmp_path, ffmpeg):
     story = describe(made([f"message {number}" for number in range(9)], reward=[0] * 8))
     write_film(tmp_path / "a.mp4", story, 4.0, print)
     sheets = list(film(story, 4.0))

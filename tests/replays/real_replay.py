@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 import pyte
 
+from motif_jax.actors.recorder import RecordedFrames, unpacked
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.game import ACTION_NAMES
-from motif_jax.envs.nethack.observations import FRAME, Frames, frame_keys
-from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import SeedStream, game_seed
+from motif_jax.envs.worlds import make_world
 from motif_jax.replays.replay import ARRAYS, COLUMNS, ROWS, Replay
 from motif_jax.replays.scene import STATUS_LINES, Canvas
 from motif_jax.screens import REVERSED
 
 NEEDED = COLUMNS, ROWS + len(STATUS_LINES)  # columns and rows that show everything of a game that uses the whole screen
-SCREEN = ("tty_chars", "tty_colors", "tty_cursor")
 ABOUT: dict[str, Any] = {
     "player": "policy-7680", "task": "score", "episode": 17, "chosen": ["best"], "end": "death",
     "cause": "killed by a jackal", "action_names": list(ACTION_NAMES), "threshold": 0.0, "count_exponent": 1.0,
@@ -43,50 +42,28 @@ class Emulator:
     def lines(self) -> list[str]:
         return list(self._screen.display)
 
-    def style(self, row: int, column: int) -> int:
-        """Colour and reversal, as the game numbers them."""
-        cell = self._screen.buffer[row][column]
-        color = COLORS.index(cell.fg.removeprefix("bright")) + 8 * cell.fg.startswith("bright")
-        return color + REVERSED * cell.reverse
-
     def assert_shows(self, canvas: Canvas) -> None:
-        """Character by character and colour by colour."""
+        """Character by character and colour by colour, with reversal, as the game numbers them."""
         assert self.lines == canvas.text()
-        for row in range(canvas.rows):
-            for column in range(canvas.columns):
-                style = int(canvas.styles[row, column])
-                assert self.style(row, column) == (style if style % REVERSED else style + 8)  # black is shown as grey
+        for (row, column), style in np.ndenumerate(canvas.styles):
+            cell = self._screen.buffer[row][column]
+            color = COLORS.index(cell.fg.removeprefix("bright")) + 8 * cell.fg.startswith("bright")
+            assert color + REVERSED * cell.reverse == (style if style % REVERSED else style + 8)  # black is grey
 
 
 @functools.cache
 def play(steps: int = 60) -> Replay:
     """A game of so many steps; every new message is worth its length / 10, the n-th time an n-th of it."""
-    game = GameSettings(max_episode_steps=steps).make(
-        Frames(1, dict.fromkeys((*frame_keys((), "terminal"), *SCREEN))).views(0)
-    )
+    game, actions = make_world({}).game(), np.random.default_rng(0).integers(len(ACTION_NAMES), size=steps)
     game.reset(game_seed(3, SeedStream.EVALUATE, 0), 0)
-    columns: dict[str, list[Any]] = {name: [] for name in ARRAYS}
-
-    def show() -> None:
-        frame = game.last_frame if game.end else game.buffers
-        for name, key in zip(("chars", "colors", "cursor"), SCREEN, strict=True):
-            columns[name].append(frame[key].copy())
-        columns["message"].append(np.frombuffer(game.message.ljust(256, b"\0"), np.uint8))
-        columns["count"].append(game.message_count)
-
-    show()
-    for action in np.random.default_rng(0).integers(len(ACTION_NAMES), size=steps).tolist():
-        columns["action"].append(action)
-        columns["reward"].append(game.step(action))
-        show()
-        worth = len(game.message) / 10
-        columns["z"].append(worth)
-        columns["intrinsic"].append(worth / game.message_count)
-        columns["value"].append(0.25)
-        columns["probability"].append(0.5)
+    frames = RecordedFrames(game)
+    for action in actions.tolist():
+        frames.step(action)
     game.close()
-    assert columns["chars"][0].shape == FRAME["tty_chars"].shape
-    return Replay(ABOUT, **{name: np.array(column, ARRAYS[name][0]) for name, column in columns.items()})
+    arrays = unpacked(frames.packed()) | {"action": actions, "value": np.full(steps, 0.25)}
+    arrays |= {"probability": np.full(steps, 0.5), "z": np.count_nonzero(arrays["message"][1:], axis=1) / 10}
+    arrays |= {"intrinsic": arrays["z"] / arrays["count"][1:]}
+    return Replay(ABOUT, **{name: array.astype(ARRAYS[name][0]) for name, array in arrays.items()})
 
 
 def made(messages: list[str], reward: list[float], intrinsic: list[float] | None = None, **about: Any) -> Replay:

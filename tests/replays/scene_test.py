@@ -8,12 +8,11 @@ from motif_jax.replays.replay import ROWS, Story, describe, summary
 from motif_jax.replays.scene import HELP, MESSAGES, TEXT, Canvas, View, changes, compose
 from motif_jax.screens import screen_text
 
-WORDS = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
-
 
 @pytest.fixture(scope="module")
 def story() -> Story:
-    replay = made(WORDS, reward=[-0.01, 20, 0], intrinsic=[0.5, 0.25, 0], action_names=["north", "far ne", "kick"])
+    said = ["Hello Agent!", "You see here a gold piece.", "You see here a gold piece.", "You die..."]
+    replay = made(said, reward=[-0.01, 20, 0], intrinsic=[0.5, 0.25, 0], action_names=["north", "far ne", "kick"])
     replay.probability[1], replay.value[1] = 0.42, 3.25
     return describe(replay)
 
@@ -58,12 +57,10 @@ def test_texts_of_other_peoples_replays_are_escaped():
 # ---- what is said about an episode
 
 
-SAID = ["Hello Agent!", "", "You see here a gold piece.", "", "$ - 7 gold pieces."]
-
-
 @pytest.mark.quick
 def test_sums_are_those_of_all_steps_so_far_and_the_summary_lists_messages_by_frequency():
-    story = describe(made(SAID, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
+    said = ["Hello Agent!", "", "You see here a gold piece.", "", "$ - 7 gold pieces."]
+    story = describe(made(said, reward=[-1, 2, 0, 7], intrinsic=[0, 1.5, 0, 2]))
     assert story.earned.tolist() == [0, -1, 1, 1, 8]
     assert story.gained.tolist() == [0, 0, 1.5, 1.5, 3.5]
     assert story.learnt
@@ -75,9 +72,6 @@ def test_sums_are_those_of_all_steps_so_far_and_the_summary_lists_messages_by_fr
     assert [line.split() for line in lines[4:]] == [
         ["2", "0", "(none)"], ["1", "+3.00", "You", "see", "here", "a", "gold", "piece."],
     ]  # fmt: skip
-
-
-HOSTILE = "a\x1b[2Jb\x07c\x9b1md\ne\x7ff\u200bg\u202eh漢i\u0301j\xad"
 
 
 @pytest.mark.quick
@@ -100,7 +94,7 @@ def test_changes_turn_any_sheet_into_any_other():
 @pytest.mark.quick
 def test_texts_become_one_line_without_control_sequences():
     sheet = Canvas(1, 40)
-    sheet.put(0, 0, (HOSTILE, TEXT))
+    sheet.put(0, 0, ("a\x1b[2Jb\x07c\x9b1md\ne\x7ff\u200bg\u202eh漢i\u0301j\xad", TEXT))
     assert sheet.text() == ["a [2Jb c 1md e f g h i j".ljust(40)]
     assert changes(None, sheet).count("\033") == 5  # style, clear, place, style, style: all of them ours
 

@@ -107,29 +107,20 @@ def pair() -> Iterator[tuple[int, int]]:
     os.close(slave)
 
 
-def drain(master: int, size: int) -> bytes:
-    """What comes, which on a busy machine is a moment after it was written, and nothing more."""
-    data = b""
-    while len(data) < size:
-        data += os.read(master, 65536)
-    assert not select.select([master], [], [], 0)[0]
-    return data
-
-
 @pytest.mark.quick
 def test_the_terminal_is_restored_after_errors(pair):
     master, slave = pair
     before = termios.tcgetattr(slave)
 
-    def fail() -> None:
-        with open_terminal(slave, slave):
-            assert termios.tcgetattr(slave) != before
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail()
+    with pytest.raises(KeyboardInterrupt), open_terminal(slave, slave):  # noqa: PT012
+        assert termios.tcgetattr(slave) != before
+        raise KeyboardInterrupt
     assert termios.tcgetattr(slave) == before
-    assert drain(master, len(ENTER + LEAVE)).decode() == ENTER + LEAVE
+    data = b""
+    while len(data) < len(ENTER + LEAVE):  # which come a moment later on a busy machine
+        data += os.read(master, 65536)
+    assert data.decode() == ENTER + LEAVE
+    assert not select.select([master], [], [], 0)[0]  # nothing more
 
 
 @pytest.mark.quick
