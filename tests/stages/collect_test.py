@@ -2,17 +2,14 @@ import contextlib
 import hashlib
 import json
 import os
-import runpy
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ROOT, run_stage, worker_processes
+from conftest import ROOT, get_config, run_stage, worker_processes
 
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
@@ -62,11 +59,11 @@ def test_killed_workers_change_nothing(undisturbed, tmp_path):
     assert facts(tmp_path) == facts(undisturbed)
 
 
-def test_one_slow_game_does_not_fill_the_memory(monkeypatch):
+def test_one_slow_game_does_not_fill_the_memory(tmp_path, monkeypatch):
     """All others wait when too much is finished ahead of it, and go on when it is done."""
     monkeypatch.setattr(collect, "MAX_WAITING_BYTES", 20_000)
     monkeypatch.setenv("SLOW_EPISODE", "5")
-    config = runpy.run_path(str(ROOT / "configs/motif.py"))["get_config"]("faulty_games:SlowOnce")
+    config = get_config(argument="faulty_games:SlowOnce")
     config.collect.update({"num_pairs": 3000, "collector": "random", "num_workers": 2, "rollout_length": 16})
     waiting = most = 0
 
@@ -89,9 +86,8 @@ def test_one_slow_game_does_not_fill_the_memory(monkeypatch):
 
     monkeypatch.setattr(collect, "Pieces", Watched)
     monkeypatch.setattr(collect, "play_in_order", watched)
-    with tempfile.TemporaryDirectory() as folder:
-        run_stage(collect, config, Path(folder))
-        assert len(PairDataset(Path(folder) / "dataset")) == 3000
+    run_stage(collect, config, tmp_path)
+    assert len(PairDataset(tmp_path / "dataset")) == 3000
     # Of each of 2 * 4 games, an episode of 50 steps may end in one of 2 slots of 16 steps that are on their way, at 368
     # bytes a step. Unbounded, it would be the 2.5 seconds of everybody else that the slow episode takes: some 40 MB.
     assert 0 < most < 20_000 + 2 * 4 * (50 + 2 * 16) * 368

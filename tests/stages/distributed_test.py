@@ -62,7 +62,7 @@ def test_a_host_that_fails_is_not_waited_for(two_hosts):
 
 @pytest.fixture
 def second_host(monkeypatch):
-    """Makes a training that of the second host, alone; returns its votes, and when it was ready for its first update."""
+    """Makes a training that of the second host, alone; returns its votes, and when it was ready to update."""
     events = []
 
     class Second(Hosts):
