@@ -60,10 +60,6 @@ def labels(workdir, name: str) -> list[int]:
     return PairDataset(workdir / "dataset").preference(name).tolist()
 
 
-def probabilities(workdir, name: str) -> np.ndarray:
-    return np.load(workdir / f"annotations/{name}/prob.npy")
-
-
 def log_of(workdir, name: str) -> dict:
     shards = json.loads((workdir / "annotations" / name / "merged.json").read_text())["shards"]
     return {key: sum(log[key] for log in shards.values()) for key in ("asked", "from_cache", "no_verdict")}
@@ -77,7 +73,8 @@ def test_rules_give_probabilities_with_the_same_verdicts(workdir):
     table, ids = dataset.captions()
     first, second = np.array([[worth(table.text(at))[0] for at in pair] for pair in ids[:, :, 0]]).T
     assert labels(workdir, name) == expected(workdir)
-    np.testing.assert_allclose(probabilities(workdir, name), 1 / (1 + np.exp((first - second) / 2)), atol=1e-6)
+    prob = np.load(workdir / f"annotations/{name}/prob.npy")
+    np.testing.assert_allclose(prob, 1 / (1 + np.exp((first - second) / 2)), atol=1e-6)
 
 
 @pytest.mark.journey
@@ -288,15 +285,6 @@ def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir):
     (part,) = Run(workdir).sections()
     assert Run(workdir).heads()["annotate", name].judged == 600 - not_asked
     assert f"unknown {unknown / 600:.1%}<" in "".join(part.blocks)
-
-
-def test_ignore_existing_labels_again(workdir):
-    name = run(workdir, custom_name="mine")
-    with pytest.raises(UserError, match=r"'mine' has goal = 'defaultgoal', not 'gold': .*ignore_existing=True"):
-        run(workdir, custom_name="mine", goal="gold")
-    assert labels(workdir, name) == expected(workdir)  # untouched
-    run(workdir, custom_name="mine", goal="gold", ignore_existing=True)
-    assert labels(workdir, name) == expected(workdir, "gold")
 
 
 def server_flags(workdir, chat, **values) -> list[str]:

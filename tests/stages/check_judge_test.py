@@ -12,7 +12,6 @@ from motif_jax.stages import find_stage, report
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
-HERE = "check_judge_test"
 
 
 class Told(CaptionBackend):
@@ -42,7 +41,7 @@ def run(tmp_path, judge, **values):
     if not (tmp_path / "dataset").exists():
         write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
     config = get_config("quickstart.py", **values)
-    config.annotate.update(backend=f"{HERE}:Told", model=judge, both_orders=1.0, cache_dir="")
+    config.annotate.update(backend="check_judge_test:Told", model=judge, both_orders=1.0, cache_dir="")
     stage = find_stage("check_judge")
     view = stage.view(config.to_dict())
     stage.check(view)

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -7,6 +6,7 @@ import pytest
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
+from motif_jax.files import read_lines
 from motif_jax.offline.recipes import Running
 from motif_jax.run import Run
 from motif_jax.stages.offline import Session, TrainingJob, best_episodes, train
@@ -56,8 +56,9 @@ def run(folder, stop=None, pace=PACE, **changes):
 
 
 def rows(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in lines]
+    """But for times."""
+    found = read_lines(folder / "metrics.jsonl")
+    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in found]
 
 
 @pytest.fixture(scope="module")

@@ -28,15 +28,10 @@ def load_published(directory, data=("message",), info=(), preference=()) -> dict
     return {key: array[known] for key, array in found.items()}
 
 
-def settings(**annotating):
+def label(workdir, **annotating):
     config = get_config()
     config.annotate.update(annotating)
-    config.reward.update({"annotators": NAME, "labels": "soft"})
-    return config
-
-
-def label(workdir, **annotating):
-    run_stage(annotate, settings(**annotating), workdir)
+    run_stage(annotate, config, workdir)
 
 
 def adopt(source, workdir):
