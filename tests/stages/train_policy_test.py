@@ -90,12 +90,6 @@ def whole(tmp_path_factory):
 
 
 @pytest.mark.journey
-def test_a_synchronous_run_is_the_same_twice(whole, tmp_path):
-    run(tmp_path)
-    assert_same_bits(arrays(whole)[1], arrays(tmp_path)[1])
-
-
-@pytest.mark.journey
 def test_rows_and_summary_have_the_metrics_and_milestones_are_kept(whole):
     row = rows_of(whole)[-1]
     assert (row["env_steps"], row["updates"]) == (640, 10)
