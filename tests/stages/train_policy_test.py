@@ -28,11 +28,8 @@ TINY = {
 
 
 def settings(**values):
-    config = get_config(argument="toy")
-    for key, value in (TINY | values).items():
-        section, _, name = key.rpartition("__")
-        config[section or "policy"][name] = value
-    return config
+    named = {key if "__" in key else f"policy.{key}": value for key, value in (TINY | values).items()}
+    return get_config(argument="toy", **named)
 
 
 def train(config, workdir):
