@@ -258,7 +258,7 @@ def test_interrupted_rounds_try_the_same_questions_in_both_orders(tmp_path, monk
 
 
 def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr(annotate, "MOST_STEPS", 30)
+    monkeypatch.setattr(annotate, "MOST_STEPS", 4)
     config, workdir, folder = annotated_in_parts(tmp_path, (20, 70, 40), opened, rounds=3, max_pairs=200)
     order, prob = read_json(folder / "order.json")["numbers"], np.load(folder / "prob.npy")
     questions = Questions(PairDataset(workdir / "dataset"), "msg")
