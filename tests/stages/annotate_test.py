@@ -1,5 +1,4 @@
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -9,6 +8,8 @@ import numpy as np
 import pytest
 from chat_server import ChatServer
 from conftest import LONG_S, ROOT, check_stage, get_config, is_complete, run_stage, wait_for
+from fake_slurm import FakeSlurm
+from host_processes import finished
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
@@ -59,10 +60,6 @@ def labels(workdir, name: str) -> list[int]:
     return PairDataset(workdir / "dataset").preference(name).tolist()
 
 
-def probabilities(workdir, name: str) -> np.ndarray:
-    return np.load(workdir / f"annotations/{name}/prob.npy")
-
-
 def log_of(workdir, name: str) -> dict:
     shards = json.loads((workdir / "annotations" / name / "merged.json").read_text())["shards"]
     return {key: sum(log[key] for log in shards.values()) for key in ("asked", "from_cache", "no_verdict")}
@@ -76,7 +73,8 @@ def test_rules_give_probabilities_with_the_same_verdicts(workdir):
     table, ids = dataset.captions()
     first, second = np.array([[worth(table.text(at))[0] for at in pair] for pair in ids[:, :, 0]]).T
     assert labels(workdir, name) == expected(workdir)
-    np.testing.assert_allclose(probabilities(workdir, name), 1 / (1 + np.exp((first - second) / 2)), atol=1e-6)
+    prob = np.load(workdir / f"annotations/{name}/prob.npy")
+    np.testing.assert_allclose(prob, 1 / (1 + np.exp((first - second) / 2)), atol=1e-6)
 
 
 @pytest.mark.journey
@@ -189,14 +187,19 @@ def test_a_job_with_hardly_any_answers_fails(tmp_path, fault, questions):
         assert labels(tmp_path, run_server(tmp_path, chat)) == expected(tmp_path)
 
 
-def test_answers_of_a_server_that_dies_are_kept(workdir):
+def test_answers_of_a_server_that_dies_are_kept_for_its_model(workdir):
     def fault(number, body):
         return "503" if number >= 200 and wait_for(lambda: chat.verdicts == 200) else ""
 
-    with ChatServer(fault) as chat:
+    with ChatServer(fault, models=("alpha",)) as chat:
         with pytest.raises(UserError, match=r"\d+ of 600 pairs are labelled, and the same command goes on from there"):
-            run_server(workdir, chat, server__patience_s=3.0)
-        chat.fault = lambda number, body: ""
+            run_server(workdir, chat, server__patience_s=1.0)
+        chat.fault, chat.models = lambda number, body: "", ("beta",)
+        with pytest.raises(UserError, match=r"was begun with the model 'alpha', and this is 'beta' .*custom_name"):
+            run_server(workdir, chat)
+        with pytest.raises(UserError, match=r"has server.extra = '\{\}', not"):
+            run_server(workdir, chat, server__extra='{"temperature": 2.0}')
+        chat.models = ("alpha",)
         chat.asked.clear()
         name = run_server(workdir, chat)
         assert labels(workdir, name) == expected(workdir)
@@ -219,15 +222,21 @@ class Stops:
         self.annotator.close()
 
 
-def annotate_in_parts(workdir, config, stops, open_backend):
-    """Annotates a new dataset in a job that is interrupted after these numbers of answers; returns its folder."""
-    write_dataset(workdir / "dataset", random_pairs(600, events=MANY))
-    view = annotate.STAGE.view(config.to_dict())
-    for answers in stops:
-        with pytest.raises(Interrupted):
-            annotate.STAGE.run(view, workdir, lambda backend, n=answers: Stops(open_backend(backend), n))
-    annotate.STAGE.run(view, workdir, open_backend)
-    return workdir / "annotations" / annotate.label_name(config.annotate)
+def annotated_in_parts(tmp_path, stops, open_backend, **values):
+    """Labels of a job that is interrupted after these numbers of answers are those of one that is not."""
+    config, ends = get_config(annotate__order="disagreement"), []
+    for workdir, numbers in ((tmp_path / "whole", ()), (tmp_path / "parts", stops)):
+        write_dataset(workdir / "dataset", random_pairs(600, events=MANY))
+        config.annotate.update(values | {"cache_dir": str(workdir / "kept")})
+        view = annotate.STAGE.view(config.to_dict())
+        for answers in numbers:
+            with pytest.raises(Interrupted):
+                annotate.STAGE.run(view, workdir, lambda backend, n=answers: Stops(open_backend(backend), n))
+        annotate.STAGE.run(view, workdir, open_backend)
+        folder = workdir / "annotations" / annotate.label_name(config.annotate)
+        ends.append([(folder / file).read_bytes() for file in ("order.json", "prob.npy")])
+    assert ends[0] == ends[1]
+    return config, workdir, folder
 
 
 class Alphabet:
@@ -245,26 +254,12 @@ class Alphabet:
 
 def test_interrupted_rounds_try_the_same_questions_in_both_orders(tmp_path, monkeypatch):
     monkeypatch.setattr(annotate, "small_rewards", lambda messages, *_: np.eye(4, len(messages)))
-    ends = []
-    for name, stops in (("whole", ()), ("parts", (430,))):
-        config = get_config()
-        config.annotate.update(
-            order="disagreement", rounds=2, backend="server", cache_dir=str(tmp_path / name / "kept")
-        )
-        folder = annotate_in_parts(tmp_path / name, config, stops, lambda _: Alphabet())
-        ends.append((folder / "prob.npy").read_bytes())
-    assert ends[0] == ends[1]
+    annotated_in_parts(tmp_path, (430,), lambda _: Alphabet(), rounds=2, backend="server")
 
 
 def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr(annotate, "MOST_STEPS", 30)
-    ends = {}
-    for name, stops in (("whole", ()), ("parts", (20, 70, 40))):
-        workdir, config = tmp_path / name, get_config()
-        config.annotate.update(order="disagreement", rounds=3, max_pairs=200)
-        folder = annotate_in_parts(workdir, config, stops, opened)
-        ends[name] = (folder / "order.json").read_text(), (folder / "prob.npy").read_bytes()
-    assert ends["whole"] == ends["parts"]
+    monkeypatch.setattr(annotate, "MOST_STEPS", 4)
+    config, workdir, folder = annotated_in_parts(tmp_path, (20, 70, 40), opened, rounds=3, max_pairs=200)
     order, prob = read_json(folder / "order.json")["numbers"], np.load(folder / "prob.npy")
     questions = Questions(PairDataset(workdir / "dataset"), "msg")
     asked = np.unique(questions.of_pair[:200])
@@ -290,26 +285,6 @@ def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir):
     (part,) = Run(workdir).sections()
     assert Run(workdir).heads()["annotate", name].judged == 600 - not_asked
     assert f"unknown {unknown / 600:.1%}<" in "".join(part.blocks)
-
-
-def test_an_annotation_has_one_model(workdir):
-    with ChatServer(lambda number, body: "503" if number >= 200 else "", models=("alpha",)) as chat:
-        with pytest.raises(UserError, match="pairs are labelled"):
-            run_server(workdir, chat, server__patience_s=0.3)
-        chat.fault, chat.models = lambda number, body: "", ("beta",)
-        with pytest.raises(UserError, match=r"was begun with the model 'alpha', and this is 'beta' .*custom_name"):
-            run_server(workdir, chat)
-        with pytest.raises(UserError, match=r"has server.extra = '\{\}', not"):
-            run_server(workdir, chat, server__extra='{"temperature": 2.0}')
-
-
-def test_ignore_existing_labels_again(workdir):
-    name = run(workdir, custom_name="mine")
-    with pytest.raises(UserError, match=r"'mine' has goal = 'defaultgoal', not 'gold': .*ignore_existing=True"):
-        run(workdir, custom_name="mine", goal="gold")
-    assert labels(workdir, name) == expected(workdir)  # untouched
-    run(workdir, custom_name="mine", goal="gold", ignore_existing=True)
-    assert labels(workdir, name) == expected(workdir, "gold")
 
 
 def server_flags(workdir, chat, **values) -> list[str]:
@@ -383,10 +358,9 @@ def test_published_annotations_are_not_written_over(workdir):
 
 def test_a_job_array_shares_the_questions(workdir):
     for number in range(3):
-        environment = os.environ | {"VENV": sys.prefix, "SLURM_SUBMIT_DIR": str(ROOT), "SLURM_ARRAY_TASK_COUNT": "3"}
-        environment |= {"SLURM_ARRAY_TASK_ID": str(number), "SLURM_ARRAY_TASK_MIN": "0"}
-        script = str(ROOT / "launch/slurm/annotate.sbatch")
-        command = ["bash", script, "--config=configs/motif.py", f"--workdir={workdir}"]
-        done = subprocess.run(command, cwd=workdir, env=environment, capture_output=True, text=True, check=True)
-        assert ("are not finished yet" in done.stdout) == (number < 2)
+        task = {"COUNT": "3", "ID": str(number), "MIN": "0"}
+        task = {f"SLURM_ARRAY_TASK_{name}": value for name, value in task.items()}
+        flags = "--config=configs/motif.py", f"--workdir={workdir}"
+        output, _ = finished(FakeSlurm(workdir / "fakes").start("launch/slurm/annotate.sbatch", *flags, **task))
+        assert ("are not finished yet" in output) == (number < 2)
     assert labels(workdir, "lexicon_msg_defaultgoal") == expected(workdir)

@@ -1,4 +1,3 @@
-import json
 import re
 
 import pytest
@@ -8,11 +7,11 @@ from small_dataset import MANY, random_pairs, write_dataset
 from motif_jax.annotation.annotator import QuestionAnswer
 from motif_jax.annotation.backends import CaptionBackend, Lexicon
 from motif_jax.experiment import defaults
+from motif_jax.files import read_json
 from motif_jax.stages import find_stage, report
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
-HERE = "check_judge_test"
 
 
 class Told(CaptionBackend):
@@ -42,16 +41,12 @@ def run(tmp_path, judge, **values):
     if not (tmp_path / "dataset").exists():
         write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
     config = get_config("quickstart.py", **values)
-    config.annotate.update(backend=f"{HERE}:Told", model=judge, both_orders=1.0, cache_dir="")
+    config.annotate.update(backend="check_judge_test:Told", model=judge, both_orders=1.0, cache_dir="")
     stage = find_stage("check_judge")
     view = stage.view(config.to_dict())
     stage.check(view)
-    try:
-        stage.run(view, tmp_path)
-    finally:
-        file = tmp_path / "check_judge/trial.json"
-        trial = json.loads(file.read_text()) if file.exists() else None
-    return trial, stage.is_complete(view, tmp_path)
+    stage.run(view, tmp_path)
+    return read_json(tmp_path / "check_judge/trial.json"), stage.is_complete(view, tmp_path)
 
 
 def test_a_judge_that_agrees_with_the_rules_passes_and_has_a_page(tmp_path, capsys):

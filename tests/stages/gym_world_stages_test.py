@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from conftest import get_config, run_stage, viewed
+from train_policy_test import TINY
 
 from motif_jax import load_policy
 from motif_jax.envs.worlds import make_world
@@ -15,11 +16,9 @@ def test_actions_of_several_parts_are_learnt_evaluated_shown_and_released(tmp_pa
     config = get_config("quickstart.py", "toy")
     config.env.world, config.env.options = "own_gym:AimWorld", f'{{"actions": "{actions}"}}'
     config.env.max_episode_steps = 50
-    config.policy.update({
-        "network": "general", "num_workers": 0, "games_per_worker": 32, "groups": 2, "batch_size": 512,
-        "rollout_length": 16, "warmup_steps": 0, "train_for_env_steps": 12_288, "train_for_seconds": 0.0,
-        "extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0, "synchronous": True, "tensorboard": False,
-        "learning_rate": 6e-3,
+    config.policy.update(TINY | {
+        "network": "general", "games_per_worker": 32, "groups": 2, "batch_size": 512, "rollout_length": 16,
+        "train_for_env_steps": 12_288, "train_for_seconds": 0.0, "extrinsic_coefficient": 1.0, "learning_rate": 6e-3,
     })  # fmt: skip
     config.evaluate.update({"episodes": 30, "num_workers": 0, "replays": "best", "games_per_worker": 4})
     config.export.to = str(tmp_path / "released")

@@ -1,11 +1,12 @@
 """Processes that are the hosts of one run, on loopback."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 from conftest import ROOT, free_port, wait_for
+
+from motif_jax.files import read_lines
 
 ONE_HOST = Path(__file__).with_name("one_host.py")
 TINY = {
@@ -49,8 +50,7 @@ def finished(process: subprocess.Popen, wanted: int = 0) -> tuple[str, str]:
 
 def rows_of(workdir) -> list[dict]:
     file = workdir / "policy/metrics.jsonl"
-    lines = file.read_text().splitlines(keepends=True) if file.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    return list(read_lines(file)) if file.exists() else []
 
 
 def wait_for_rows(workdir, count: int, processes=()) -> None:

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -7,6 +6,7 @@ import pytest
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
+from motif_jax.files import read_lines
 from motif_jax.offline.recipes import Running
 from motif_jax.run import Run
 from motif_jax.stages.offline import Session, TrainingJob, best_episodes, train
@@ -27,10 +27,6 @@ class Stop(StopAsked):
         return "SIGTERM" if self.after is not None and self.updates >= self.after else ""
 
 
-class Killed(BaseException):
-    pass
-
-
 def make_job(stop, kill_at=None, broken_at=None, **facts):
     def batch(epoch, step):
         return np.float32(np.random.default_rng((epoch, step)).normal())
@@ -38,7 +34,7 @@ def make_job(stop, kill_at=None, broken_at=None, **facts):
     def update(state, batch):
         stop.updates += 1
         if state["steps"] + 1 == kill_at:
-            raise Killed
+            raise KeyboardInterrupt
         x = jnp.sin(3 * state["x"] + batch)
         finite = state["steps"] + 1 != broken_at
         return {"x": x, "steps": state["steps"] + 1}, {"loss": x.sum(), "finite": jnp.float32(finite)}
@@ -56,8 +52,9 @@ def run(folder, stop=None, pace=PACE, **changes):
 
 
 def rows(folder):
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in lines]
+    """But for times."""
+    found = read_lines(folder / "metrics.jsonl")
+    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in found]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +78,7 @@ def test_rows_say_how_training_and_validation_go(whole):
 @pytest.mark.parametrize(("how", "at"), [("kill", 1), ("kill", 6), ("kill", 12), ("stop", 4), ("end", 2)])
 def test_it_goes_on_after_any_update_to_the_same_end(tmp_path, whole, how, at):
     if how == "kill":
-        with pytest.raises(Killed):
+        with pytest.raises(KeyboardInterrupt):
             run(tmp_path, kill_at=at)
     elif how == "stop":
         with pytest.raises(Stopped, match=f"after {at} updates"):

@@ -29,9 +29,7 @@ def settings(**values):
 
 
 def run(workdir, **values):
-    config = settings(**values)
-    run_stage(train_policy, config, workdir)
-    return config
+    run_stage(train_policy, settings(**values), workdir)
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -90,23 +91,16 @@ def test_events_are_counted_by_the_messages(dungeon):
 
 def test_causes_of_death_are_those_on_nethacks_own_list():
     """The page of the best dead is drawn by NetHack itself, a moment before the program ends."""
-    pages = []
-
-    class Watched:
-        def __init__(self, engine):
-            self._engine = engine
-
-        def step(self, key):
-            self._engine.step(key)
-            pages.append(" ".join(decode(game.buffers["tty_chars"].reshape(-1)).split()))
-
-        def __getattr__(self, name):
-            return getattr(self._engine, name)
-
     keys = dict.fromkeys((*frame_keys((), "terminal"), "tty_chars"))
     game = GameSettings().make(Frames(1, keys).views(0))
-    game._raw = Watched(game._raw)
-    rng, causes = np.random.default_rng(0), set()
+    rng, causes, pages, engine = np.random.default_rng(0), set(), [], game._raw
+
+    def watched(key):
+        engine.step(key)
+        pages.append(" ".join(decode(game.buffers["tty_chars"].reshape(-1)).split()))
+
+    own = {name: getattr(engine, name) for name in dir(engine) if not name.startswith("_")}
+    game._raw = SimpleNamespace(**own | {"step": watched})
     for episode in range(8):
         assert not causes or game.cause
         game.reset(game_seed(1, SeedStream.EVALUATE, episode), episode)

@@ -32,16 +32,17 @@ def make_reward(**options) -> Reward:
     return Reward(options, params, statistics, np.array([encode("You die...")], np.uint8), np.ones(1, np.int32), {})
 
 
-def record(source: RewardSource, more: tuple[str, ...] = ()) -> list[dict]:
+def record(source: RewardSource, more: tuple[str, ...]) -> list[dict]:
     keys = tuple(sorted({*source.observations, *more}))
     with ActorPool({"task": "toy"}, keys, num_workers=0, games_per_worker=8, rollout_length=40) as pool:
         return [arrays for _, arrays, _ in play(pool, RandomPolicy(23), 4)]
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_steps_are_rewarded_for_the_messages_that_they_caused(late):
-    reward = make_reward()
+@pytest.mark.parametrize(("late", "blstats"), [(False, False), (True, False), (False, True)])
+def test_steps_are_rewarded_for_the_messages_that_they_caused(late, blstats):
+    reward = make_reward(blstats=blstats)
     source = LearntSource(reward, Mix(threshold=0.1), late)
+    assert (source.table is None) == blstats  # then the network is asked for every step
     events = ("event_message", "event_message_count", "message", "message_count")
     ends = 0
     for arrays in record(source, events):
@@ -51,7 +52,8 @@ def test_steps_are_rewarded_for_the_messages_that_they_caused(late):
                 # As published: what is seen before the action. Corrected: what the action led to, an end included.
                 message = arrays["message" if late else "event_message"][step, game]
                 count = arrays["message_count" if late else "event_message_count"][step, game]
-                z = reward(message[None]).normalised[0]
+                more = {"vector": scale_blstats(arrays["event_blstats"][step, game])[None]} if blstats else {}
+                z = reward(message[None], **more).normalised[0]
                 assert moments["z"][step, game] == pytest.approx(z, abs=1e-5)
                 assert moments["counts"][step, game] == count
                 assert rewards[step, game] == pytest.approx(z / count**3 if z > 0.1 else 0, abs=1e-5)
@@ -60,19 +62,7 @@ def test_steps_are_rewarded_for_the_messages_that_they_caused(late):
                     assert bytes(arrays["event_message"][step, game]).startswith(b"You descend")
                     assert not arrays["message"][step + 1, game].any()  # of the next episode
     assert ends
-    assert source.observations == (("message", "message_count") if late else ("event_message", "event_message_count"))
-
-
-def test_a_reward_that_reads_the_bottom_line_is_asked_for_every_step():
-    reward = make_reward(blstats=True)
-    source = LearntSource(reward, Mix(), False)
-    assert source.table is None
-    arrays = record(source)[0]
-    z_of = source.moments(arrays)["z"]
-    for step, game in ((0, 0), (17, 3), (39, 1)):
-        vector = scale_blstats(arrays["event_blstats"][step, game])[None]
-        z = reward(arrays["event_message"][step, game][None], vector=vector).normalised[0]
-        assert z_of[step, game] == pytest.approx(z, abs=1e-5)
+    assert {*source.observations} == {*events[2 * late :][:2], *(["event_blstats"] if blstats else [])}
 
 
 @pytest.mark.quick
@@ -108,38 +98,25 @@ def test_the_mix_is_what_config_and_reward_say():
 def test_returns_of_each_source_are_added_up_over_rollouts():
     """Two groups of two games; what each episode was worth to two sources, added up step by step."""
     rng = np.random.default_rng(0)
-    returns, open_sums, wanted, summed = Returns(), {}, {}, {}
-    first = {(worker, game): True for worker in range(2) for game in range(2)}
-    episode = 0
+    returns, sums, first, wanted, summed = Returns(), np.zeros(4), np.ones(4, bool), {}, {}
     for _ in range(30):
-        fulls, episodes, columns, begins = [], [], [], []
-        for worker in rng.permutation(2):
-            rewards, ended = rng.random((5, 2)), rng.random((5, 2)) < 0.15
-            list_of = []
-            for game in range(2):
-                begins.append(first[worker, game])
-                if first[worker, game]:
-                    open_sums[worker, game] = 0.0
-                first[worker, game] = bool(ended[-1, game])
-            for step in range(5):
-                for game in range(2):
-                    open_sums[worker, game] += rewards[step, game]
-                    if ended[step, game]:
-                        wanted[episode] = open_sums[worker, game]
-                        list_of.append(Ended(step, game, EpisodeInfo(episode, *[0] * 4)))
-                        open_sums[worker, game] = 0.0
-                        episode += 1
-            if rng.random() < 0.1:  # the worker died: its games begin again
-                first[worker, 0] = first[worker, 1] = True
-            fulls.append(FilledSlot(int(worker), 0, 0))
-            episodes.append(list_of)
-            columns.append(rewards)
-        ended = np.zeros((5, len(begins)), bool)
-        whole = np.concatenate(columns, 1)
-        rewards = {LEARNT: whole, "twice": 2 * whole}
-        placed = SimpleNamespace(first=np.array(begins), rewards=rewards, ended=ended, played=~np.zeros_like(ended))
+        workers = rng.permutation(2)
+        games = np.array([2 * worker + game for worker in workers for game in range(2)])  # of the columns
+        rewards, ended, episodes = rng.random((5, 4)), rng.random((5, 4)) < 0.15, [[], []]
+        begins, first[games] = first[games], ended[-1]
+        sums[games[begins]] = 0.0
+        for step in range(5):
+            sums[games] += rewards[step]
+            for column in np.flatnonzero(ended[step]):
+                episodes[column // 2].append(Ended(step, column % 2, EpisodeInfo(len(wanted), *[0] * 4)))
+                wanted[len(wanted)], sums[games[column]] = sums[games[column]], 0.0
+        if rng.random() < 0.2:  # a worker died: its games begin again
+            first[2 * rng.integers(2) :][:2] = True
+        fulls = [FilledSlot(int(worker), 0, 0) for worker in workers]
+        whole = {LEARNT: rewards, "twice": 2 * rewards}
+        placed = SimpleNamespace(first=begins, rewards=whole, ended=ended, played=~np.zeros_like(ended))
         batch = SimpleNamespace(arrays=placed, fulls=fulls, episodes=episodes)
         summed |= {info.episode: value for info, value in returns.take(batch)}
-    assert episode > 20
+    assert len(wanted) > 20
     assert {number: value[LEARNT] for number, value in summed.items()} == pytest.approx(wanted)
     assert {number: value["twice"] / 2 for number, value in summed.items()} == pytest.approx(wanted)

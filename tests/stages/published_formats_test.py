@@ -28,15 +28,10 @@ def load_published(directory, data=("message",), info=(), preference=()) -> dict
     return {key: array[known] for key, array in found.items()}
 
 
-def settings(**annotating):
+def label(workdir, **annotating):
     config = get_config()
     config.annotate.update(annotating)
-    config.reward.update({"annotators": NAME, "labels": "soft"})
-    return config
-
-
-def label(workdir, **annotating):
-    run_stage(annotate, settings(**annotating), workdir)
+    run_stage(annotate, config, workdir)
 
 
 def adopt(source, workdir):
@@ -47,6 +42,7 @@ def adopt(source, workdir):
 @pytest.fixture
 def workdir(tmp_path):
     write_dataset(tmp_path / "run/dataset", random_pairs(80))
+    write_json(tmp_path / "run/dataset/dataset.json", {})  # which says that annotations are this program's
     return tmp_path / "run"
 
 
@@ -90,7 +86,6 @@ def test_a_published_dataset_is_used_annotated_and_stays_as_it_was(tmp_path, cap
 
 def test_an_annotation_comes_without_its_jobs_and_is_not_asked_for_again(workdir, tmp_path, capsys):
     label(workdir)
-    write_json(workdir / "dataset/dataset.json", {})
     adopt(workdir / "dataset", tmp_path / "other")
     folder = tmp_path / "other/annotations" / NAME
     assert sorted(file.name for file in folder.iterdir()) == ["merged.json", "prob.npy"]
@@ -106,7 +101,6 @@ def test_an_annotation_comes_without_its_jobs_and_is_not_asked_for_again(workdir
 
 def test_a_part_of_an_annotation_that_comes_with_a_dataset_is_gone_on_with(workdir, tmp_path):
     label(workdir, max_pairs=40)
-    write_json(workdir / "dataset/dataset.json", {})
     adopt(workdir / "dataset", tmp_path / "other")
     prob = tmp_path / "other/annotations" / NAME / "prob.npy"
     known = np.load(prob)
@@ -119,7 +113,6 @@ def test_a_part_of_an_annotation_that_comes_with_a_dataset_is_gone_on_with(workd
 
 def test_answers_about_the_neutral_moment_come_with_an_annotation(workdir, tmp_path):
     label(workdir)
-    write_json(workdir / "dataset/dataset.json", {})  # which says that the annotation is this program's
     file = workdir / "annotations" / NAME / "neutral.json"
     write_json(file, {"captions": [1, 0], "prob": [0.5, 1]})
     adopt(workdir / "dataset", tmp_path / "other")

@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.journey, pytest.mark.skipif(find_chromium() is None, r
 
 STEP = "Number(document.querySelector('.player .step').textContent)"
 PICTURE = "document.querySelector('.player .screen').toDataURL()"
-READY = "document.querySelector('.player').dataset.ready"
 COLOURS = {"Home": (200, 40, 40), "End": (40, 40, 200)}  # of the game's pictures
 FOCUS = "document.querySelector('.player').focus()"
 
@@ -49,7 +48,7 @@ def show(tab):
     def shown(workdir):
         tab.errors.clear(), tab.requests.clear()
         tab.open(workdir / "report/index.html")
-        tab.wait(READY)
+        tab.wait("document.querySelector('.player').dataset.ready")
 
     yield shown
     assert (tab.errors, len(tab.requests)) == ([], 1)

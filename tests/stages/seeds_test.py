@@ -11,12 +11,13 @@ pytestmark = pytest.mark.quick
 MACHINE = {"processor": "A fine processor", "cores": 2, "commit": "abc123-dirty", "versions": {"jax": "9.9"}}
 
 
-def write_run(folder, success):
+def write_run(folder, success, reward=None, **more):
     """The results of one run: an evaluation of its policy and of random play, and two rows of training."""
-    for name, path, value in (("policy-2000", ".", success), ("random", "", 0.25)):
+    for at, (name, path, value) in enumerate((("policy-2000", ".", success), ("random", "", 0.25))):
         figures = {"success": {"mean": value, "low": value - 0.1, "high": value + 0.1}}
+        figures |= {figure: dict.fromkeys(("mean", "low", "high"), values[at]) for figure, values in more.items()}
         write_json(folder / "evaluate" / name / "summary.json", {
-            "path": path, "step": 2000, "greedy": False, "episodes": 20, "task": "toy", "reward": None,
+            "path": path, "step": 2000, "greedy": False, "episodes": 20, "task": "toy", "reward": reward,
             "figures": figures, "did": {}, "ends": {}, "replays": {},
         })  # fmt: skip
     rows = [{"env_steps": step, "seconds": 1.0, "episode/success": success * step / 2000} for step in (1000, 2000)]
@@ -46,13 +47,8 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
 def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_changed(tmp_path):
     runs = plan("5", [], 0)
     for run in runs:
-        folder = tmp_path / run.folder
-        write_run(folder, 0.5 + 0.1 * run.seed)
-        for file in folder.glob("evaluate/*/summary.json"):
-            summary = read_json(file)
-            own = 20.0 + run.seed if summary["path"] else 90.0
-            summary["figures"] |= {"steps": mean(own), "depth": mean(own), "max_depth": mean(1.0), "gold": mean(0.0)}
-            write_json(file, summary)
+        own, same = (20.0 + run.seed, 90.0), {"max_depth": (1.0, 1.0), "gold": (0.0, 0.0)}
+        write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed, steps=own, depth=own, **same)
     page = Seen(write_page_over_seeds(runs, tmp_path, ["--config=motif:toy", "--workdir=runs/a b"]).read_text()).text
     for told in (
         "commit abc123-dirty",
@@ -68,20 +64,12 @@ def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_chang
 def test_learnt_returns_are_compared_where_variants_have_one_reward(tmp_path, value):
     runs = plan("3", [f"{value}=0,1"], 0)
     for run in runs:
-        write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed)
-        for file in (tmp_path / run.folder).glob("evaluate/*/summary.json"):
-            summary = read_json(file)
-            summary["reward"] = f"{run.seed}{run.variant if value == 'policy.count_exponent' else ''}"
-            summary["figures"]["intrinsic_return"] = mean(run.seed + 5.0)
-            write_json(file, summary)
+        reward = f"{run.seed}{run.variant if value == 'policy.count_exponent' else ''}"
+        write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed, reward, intrinsic_return=[run.seed + 5.0] * 2)
     alike = value == "policy.discount"
     assert ("intrinsic_return" in columns(gather(runs, tmp_path))["random play"]) == alike
     page = Seen(write_page_over_seeds(runs, tmp_path).read_text()).text
     assert (f"{value}=1 against {value}=0 learnt return" in page) == alike
-
-
-def mean(value):
-    return {"mean": value, "low": value, "high": value}
 
 
 def test_the_card_of_a_release_has_the_figures_of_the_runs_beside_it(tmp_path):

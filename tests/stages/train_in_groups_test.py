@@ -78,15 +78,14 @@ def test_equal_moments_have_one_number_in_their_group():
 
 @pytest.mark.slow
 def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
+    close = {"policy.grpo__reference_coefficient": 0.1}
     for name in ("one", "other"):
-        train(config_of(**{"policy.grpo__reference_coefficient": 0.1}), tmp_path / name)
-    assert_same_bits(arrays(tmp_path / "one")[1], arrays(tmp_path / "other")[1])
+        train(config_of(**close), tmp_path / name)
     learner = arrays(tmp_path / "one")[1]
+    assert_same_bits(learner, arrays(tmp_path / "other")[1])
     pairs = zip(*(jax.tree.leaves(learner[name]["policy"]) for name in ("params", "reference")), strict=True)
     assert not all(np.array_equal(now, then) for now, then in pairs)
-    rows = train(
-        config_of(**{"policy.grpo__reference_coefficient": 0.1, "train_for_env_steps": 1200}), tmp_path / "one"
-    )
+    rows = train(config_of(**close, train_for_env_steps=1200), tmp_path / "one")
     assert rows[-1]["env_steps"] >= 1200
     assert_same_bits(arrays(tmp_path / "one")[1]["reference"], learner["reference"])
     assert rows[0]["train/ratio_deviation"] < 1e-5

@@ -6,7 +6,7 @@ import pytest
 from conftest import get_config
 
 from motif_jax import experiment
-from motif_jax.files import read_json
+from motif_jax.files import read_json, read_lines
 from motif_jax.structs import UserError
 
 TINY = {
@@ -48,7 +48,7 @@ def trained(tmp_path_factory):
 @pytest.mark.journey
 def test_it_learns_to_say_what_the_agent_said(trained):
     summary = read_json(trained / "run/language/summary.json")
-    rows = [json.loads(line) for line in (trained / "run/language/metrics.jsonl").read_text().splitlines()]
+    rows = list(read_lines(trained / "run/language/metrics.jsonl"))
     valid = [row["valid_loss"] for row in rows if "valid_loss" in row]
     assert summary["best"]["valid_loss"] == min(valid) < 0.5 * valid[0]
     assert summary["best"]["valid_accuracy"] > 0.6
@@ -60,7 +60,7 @@ def test_a_trained_model_is_trained_further(trained, tmp_path):
     config = config_for(tmp_path, language__model=str(trained / "run/language/model"), train_language__num_epochs=1,
                         train_language__recipe="filtered_bc", train_language__best_share=0.5)  # fmt: skip
     experiment.run(config.to_dict(), tmp_path / "run", ["train_language"])
-    first = json.loads((tmp_path / "run/language/metrics.jsonl").read_text().splitlines()[0])
+    first = next(read_lines(tmp_path / "run/language/metrics.jsonl"))
     assert first["valid_loss"] == pytest.approx(read_json(trained / "run/language/summary.json")["best"]["valid_loss"])
     assert read_json(tmp_path / "run/language/summary.json")["episodes"] == 24  # half of 48
 

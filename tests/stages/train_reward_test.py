@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from conftest import assert_same_bits, get_config, is_complete, run_stage
-from small_dataset import EVENTS, random_pairs, write_dataset
+from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
 from motif_jax import load_reward
 from motif_jax.captions import encode
@@ -13,8 +13,6 @@ from motif_jax.rewards import preference
 from motif_jax.stages import annotate, train_reward
 from motif_jax.stages.train_reward.fitting import load_data
 from motif_jax.structs import UserError
-
-MANY = tuple(f"{event} #{number}" for number in range(6) for event in EVENTS)
 
 
 def settings(**values):

@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config, is_complete, refusal, run_stage
+from conftest import get_config, interrupt, is_complete, refusal, run_stage
 from gguf_models import write_gguf
 from offline_test import rows
 
@@ -126,10 +126,7 @@ def test_a_run_that_is_killed_at_its_end_still_ranks_texts(trained, tmp_path, mo
     for name in wanted:
         (folder / name).unlink()
 
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(learning, "rank_texts", killed)
+    monkeypatch.setattr(learning, "rank_texts", lambda *_: interrupt())
     with pytest.raises(KeyboardInterrupt):
         run_stage(train_values, config, tmp_path / "run")
     monkeypatch.undo()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from backends_test import LongerAnnotator
 from chat_server import ChatServer
-from conftest import ROOT, check_stage, get_config, viewed
+from conftest import ROOT, check_stage, get_config, interrupt, viewed
 from train_policy_test import TINY
 
 from motif_jax import experiment
@@ -65,6 +65,13 @@ def with_model(server, **values):
     return config
 
 
+def training(workdir):
+    """A config that trains with the program in a workdir, and what is given to make its source."""
+    config = config_of()
+    config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
+    return config, Setting(viewed(config), workdir, make_world(config.env.to_dict()).specs)
+
+
 @pytest.mark.journey
 def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(tmp_path):
     folder, record = run(config_of(steps=8_000, pairs=80), tmp_path)
@@ -76,10 +83,8 @@ def test_a_program_is_written_that_the_judge_agrees_with_and_that_pays_an_agent(
         for proposal, row in enumerate(rows):
             assert (folder / f"round-{number}/program-{proposal}.reward").read_text() == row["program"]
     assert max(row["agreement"] for rows in record["rounds"] for row in rows) == record["best"]["agreement"]
-    config = config_of()
-    config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
+    config, setting = training(tmp_path)
     check_stage(train_policy, config)
-    setting = Setting(viewed(config), tmp_path, make_world(config.env.to_dict()).specs)
     assert make_sources(setting).facts()["code_written"]["facts"]["program"] == (folder / "best.reward").read_text()
     with pytest.raises(UserError, match=r"run the stage write_reward in this workdir before training .*--stage="):
         make_sources(setting._replace(workdir=tmp_path / "other"))
@@ -103,10 +108,8 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
     assert not (folder / "best.reward").exists()
     assert "no reward was found: each program pays the same in every step, or agrees" in capsys.readouterr().out
     assert "No reward was found" in "".join(job.blocks_of(found))
-    config = config_of()
-    config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
     with pytest.raises(UserError, match=r"if it found no reward, write again in another --workdir, .*\.writer"):
-        make_sources(Setting(viewed(config), tmp_path, make_world(config.env.to_dict()).specs))
+        make_sources(training(tmp_path)[1])
     again = with_model(model(PROSE), proposals=2, revisions=0, steps=8_000)
     experiment.run(again.to_dict(), tmp_path, ["write_reward"])  # the stage is complete
 
@@ -235,7 +238,7 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     config = with_trainings(server, proposals=1, revisions=2, steps=2_000)
     config.evaluate.update({"num_workers": 0, "games_per_worker": 8})
     with monkeypatch.context() as patched:
-        patched.setattr(play.Evaluation, "run", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(play.Evaluation, "run", lambda *_: interrupt())
         with pytest.raises(KeyboardInterrupt):
             run(config, tmp_path)
     trained = tmp_path / "write_reward/round-0/training-0"
