@@ -8,7 +8,6 @@ from conftest import get_config, viewed
 from online_parts_test import LEXICON, TEXTS, make, messages, seen, show
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.config.table import flatten
 from motif_jax.rewards.online.kinds import NetworkKind, Ranking, TrainingSettings
 from motif_jax.rewards.online.source import OnlineSource, in_order
 from motif_jax.rewards.online.store import Store
@@ -154,26 +153,3 @@ def test_recency_asks_first_about_the_caption_that_was_seen_last():
     store.compare_with_neutral(np.array([rare]), 2)
     store.see(seen(rows=(often,), counts=(1,)), 3)
     assert in_order(store, None, "recency").tolist() == [0, 1]  # the question about `often` has waited for longer
-
-
-RELEASED = {
-    "env.reference_extended": True,
-    "annotate.sampling.top_p": 1.0,
-    "policy.online.anchor": "none",
-    "policy.online.normalise": False,
-    "policy.reference_alignment": True,
-}
-
-
-@pytest.mark.quick
-@pytest.mark.differs(
-    "oni",
-    there="requests send a temperature and a length, but not `top_p`",
-    here="they send `top_p`, which is 0.95",
-    reference="`top_p` is 1",
-)
-def test_reference_has_what_the_release_of_oni_does():
-    plain, released = (flatten(get_config("oni.py", f"score,ranking{more}").to_dict()) for more in ("", ",reference"))
-    assert {name: released[name] for name in RELEASED} == RELEASED
-    assert not any(plain[name] == RELEASED[name] for name in RELEASED)
-    assert plain["annotate.sampling.top_p"] == 0.95
