@@ -9,6 +9,7 @@ import time
 import pytest
 from chat_server import ChatServer, connect
 from conftest import LONG_S
+from lies import JSON, reply
 from nethack_texts import NETHACK
 from small_dataset import EVENTS
 
@@ -69,7 +70,9 @@ def test_many_questions_are_in_flight_and_never_more_than_allowed():
 
 def test_every_question_is_answered_despite_failed_requests(monkeypatch):
     monkeypatch.setattr(http, "TRIES", 1000)  # chance gives some question six failures in a row now and then
-    faults = ["500", "502", "503", "429", "429 Retry-After=0", "garbage", "nonsense", "drop", "slow 10000", "408"]
+    half = JSON + b'Content-Length: 1000\r\n\r\n{"choices": [{'
+    broken = [[half], *([*reply(body)] for body in ("<html>all is well</html>", '{"choices": []}'))]
+    faults = ["500", "502", "503", "429", "429 Retry-After=0", "slow 10000", "408", *broken]
     rng, lock = random.Random(0), threading.Lock()
 
     def fault(number, body):

@@ -43,10 +43,6 @@ def test_nothing_is_found_without_a_fault(world, texts):
     assert not planted_worlds.found(world, "", seed=0, texts=texts)
 
 
-def findings_of(tmp_path, rows) -> dict[str, str]:
-    return {one["check"]: one["sentence"] for one in audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]}
-
-
 def paid(*steps: tuple[str, float, float], times: int = 1, episodes: int = 30) -> list[dict]:
     """In each episode these steps, so often: what they show, what they are paid, and what they are worth."""
     return [{"episode": at, "caption": caption, "reward": reward, "worth": worth}
@@ -144,26 +140,24 @@ def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
         trajectories.read_trajectories(file)
 
 
-def test_a_last_row_without_a_caption_is_not_the_neutral_moment_where_the_worth_tells_it(tmp_path):
-    rows = paid(("good", 4, 4), ("small", 1, 1), ("nothing", 0, 0), times=5, episodes=60)
-    rows += [{"episode": at, "step": 99, "reward": -10.0, "ended": True} for at in range(60)]
-    assert "inflation" not in findings_of(tmp_path, rows)
-
-
-def test_a_good_step_without_a_caption_is_not_neutral(tmp_path):
-    record = audit_file(write(tmp_path / "rows.jsonl", paid(("noise", 0, 0), ("", 1, 1), episodes=40)))
-    assert (record["findings"], record["paid"][0]["captions"]) == ([], "(no caption)")
-
-
-def test_the_best_caption_may_contain_a_plus(tmp_path):
-    found = findings_of(tmp_path, paid(("wait", 0, 0), ("2 + 2", 1, 2), ("sum", 3, 1), times=3))
-    assert found["inflation"].startswith("'sum' has 50 % of the worth of '# + #' and 300 % of its reward")
-
-
-def test_a_constant_reward_hides_no_other_finding(tmp_path):
-    # What is worth 1 gets exactly twice its part of the best one's reward, without any spread.
-    found = findings_of(tmp_path, paid(("nothing", 1, 0), ("small", 1, 1), ("good", 1, 2), times=10))
-    assert found.keys() == {"pay for neutral captions", "loops"}
+@pytest.mark.parametrize(("rows", "found"), [
+    # A last row without a caption is not the neutral moment where the worth tells it, nor a good step without one.
+    (paid(("good", 4, 4), ("small", 1, 1), ("nothing", 0, 0), times=5, episodes=60)
+     + [{"episode": at, "step": 99, "reward": -10.0, "ended": True} for at in range(60)], {}),
+    (paid(("noise", 0, 0), ("", 1, 1), episodes=40), {}),
+    # The best caption may contain a plus.
+    (paid(("wait", 0, 0), ("2 + 2", 1, 2), ("sum", 3, 1), times=3),
+     {"inflation": "'sum' has 50 % of the worth of '# + #' and 300 % of its reward"}),
+    # A constant reward, of which the middle gets exactly twice its part without any spread, hides no other finding.
+    (paid(("nothing", 1, 0), ("small", 1, 1), ("good", 1, 2), times=10),
+     {"loops": "the repeats of 'nothing'", "pay for neutral captions": "33 % [33, 33] of the pay"}),
+])  # fmt: skip
+def test_captions_and_their_pay_are_not_mistaken(tmp_path, rows, found):
+    record = audit_file(write(tmp_path / "rows.jsonl", rows))
+    sentences = {one["check"]: one["sentence"] for one in record["findings"]}
+    assert sentences.keys() == found.keys()
+    assert all(part in sentences[check] for check, part in found.items())
+    assert rows[1]["caption"] or record["paid"][0]["captions"] == "(no caption)"
 
 
 def need_pyarrow():

@@ -110,12 +110,12 @@ NETHACK, TREASURE = (make_world({"world": world}).specs for world in ("nethack",
 
 
 def test_options_are_mixtures_of_sources_readings_and_the_game():
-    words = "score + learnt:0.1, health:10, down=stairs:20+tests.own:Mine:2, score:3"
-    plan = parse_plan(words, "game:0.001+score", "auto", NETHACK)
-    assert plan.names == ("score+learnt", "health", "down", "score")
-    assert [choice.name for choice in plan.sources] == ["event_score", "learnt", "event_health", "event_stairs", "Mine"]
+    words = "score + learnt:0.1, code:a/way.reward:10, down=stairs:20+tests.own:Mine:2, score:3"
+    plan = parse_plan(words, "game:0.001+score+code:a/way.reward", "auto", NETHACK)
+    assert plan.names == ("score+learnt", "code_way", "down", "score")
+    assert [choice.name for choice in plan.sources] == ["event_score", "learnt", "code_way", "event_stairs", "Mine"]
     np.testing.assert_allclose(plan.factors, [
-        [0, 1, 0.1, 0, 0, 0], [0, 0, 0, 10, 0, 0], [0, 0, 0, 0, 20, 2], [0, 3, 0, 0, 0, 0], [0.001, 1, 0, 0, 0, 0],
+        [0, 1, 0.1, 0, 0, 0], [0, 0, 0, 10, 0, 0], [0, 0, 0, 0, 20, 2], [0, 3, 0, 0, 0, 0], [0.001, 1, 0, 1, 0, 0],
     ])  # fmt: skip
     assert plan.lengths == LENGTHS
     assert plan.controller == 4
