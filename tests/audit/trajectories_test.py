@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import planted_worlds
 import pytest
-from conftest import ROOT
+from conftest import ROOT, refusal
 
 import motif_jax
 from motif_jax.audit import command, trajectories
@@ -130,14 +130,12 @@ def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
     with pytest.raises(UserError, match="no row has a reward, a metric or a column 'wins'"):
         trajectories.read_trajectories(file, outcome="wins")
     file.write_text("#{}\nr,l,t\n1.0,3,0.1\nx,3,0.1\n")
-    with pytest.raises(UserError, match="line 4: reward is 'x', not a number up to 1e[+]30"):
-        trajectories.read_trajectories(file)
+    refusal(lambda: trajectories.read_trajectories(file), match="line 4: reward is 'x', not a number up to 1e[+]30")
 
     file.write_text("r,l,t\n1.0,3,0.1\n\n2.0,3,0.1\n3.")
     assert trajectories.read_trajectories(file).reward.tolist() == [1.0, 2.0]
     file.write_text("r,l,t\n" + "1," * 600_000)
-    with pytest.raises(UserError, match="line 2 is longer than 1,048,576 bytes"):
-        trajectories.read_trajectories(file)
+    refusal(lambda: trajectories.read_trajectories(file), "line 2 is longer than 1,048,576 bytes")
 
 
 @pytest.mark.parametrize(("rows", "found"), [
@@ -219,15 +217,13 @@ def test_results_of_verifiers_have_their_reward_and_an_outcome_of_their_metrics(
     (rollout(0, reward=None), "line 1: reward is None, not a number up to 1e+30"),
 ])  # fmt: skip
 def test_a_rollout_that_cannot_be_used_is_refused(tmp_path, row, why):
-    with pytest.raises(UserError, match=re.escape(why)):
-        trajectories.read_trajectories(write(tmp_path / "rows.jsonl", [row]))
+    refusal(lambda: trajectories.read_trajectories(write(tmp_path / "rows.jsonl", [row])), why)
 
 
 def test_what_is_not_parquet_is_refused(tmp_path):
     need_pyarrow()
     (file := tmp_path / "rows.parquet").write_text("PAR1 and no more")
-    with pytest.raises(UserError, match="rows.parquet: it is not Parquet"):
-        trajectories.read_trajectories(file)
+    refusal(lambda: trajectories.read_trajectories(file), match="rows.parquet: it is not Parquet")
 
 
 @pytest.mark.parametrize(("kind", "why"), [
@@ -250,8 +246,7 @@ def test_parquet_that_stores_huge_equal_values_once_is_refused_before_it_is_deco
     usual, pool = pyarrow.default_memory_pool(), pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
     pyarrow.set_memory_pool(pool)
     try:
-        with pytest.raises(UserError, match=f"rows.parquet: {why}"):
-            trajectories.read_trajectories(tmp_path / "rows.parquet")
+        refusal(lambda: trajectories.read_trajectories(tmp_path / "rows.parquet"), match=f"rows.parquet: {why}")
     finally:
         pyarrow.set_memory_pool(usual)
     assert pool.max_memory() < 2**25
@@ -298,8 +293,7 @@ BAD = {
 def test_a_bad_line_is_refused_in_one_sentence(tmp_path, line):
     file = tmp_path / "rows.jsonl"
     file.write_bytes(json.dumps(ROW).encode() + b"\n" + line.encode("latin-1") + b"\n")
-    with pytest.raises(UserError, match=re.escape(f"cannot read {str(file)!r}: {BAD[line]}")):
-        trajectories.read_trajectories(file)
+    refusal(lambda: trajectories.read_trajectories(file), f"cannot read {str(file)!r}: {BAD[line]}")
 
 
 def test_limits_are_named(tmp_path, monkeypatch):
@@ -308,8 +302,7 @@ def test_limits_are_named(tmp_path, monkeypatch):
     skipped = {one["check"]: one["why"] for one in audit_file(file)["not_looked_at"]}
     assert skipped["loops"].startswith("the column caption (or text) has more than 4 different values")
     monkeypatch.setattr(trajectories, "MOST_ROWS", 10)
-    with pytest.raises(UserError, match="line 11: there are more than 10 rows"):
-        trajectories.read_trajectories(file)
+    refusal(lambda: trajectories.read_trajectories(file), "line 11: there are more than 10 rows")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory", "empty", "missing"])

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import get_config, refusal, viewed
 
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.registry import (
@@ -69,9 +69,7 @@ def test_names_with_coefficients_and_classes_by_their_paths():
     ("learnt:0.5", r"the coefficient of the learnt reward is --config.policy.intrinsic_coefficient"),
 ])  # fmt: skip
 def test_bad_entries_are_refused_by_one_sentence_with_the_flag(text, said):
-    with pytest.raises(UserError, match=said) as caught:
-        parse_sources(text, 0.1)
-    assert "--config.policy.sources" in str(caught.value)
+    refusal(lambda: parse_sources(text, 0.1), "--config.policy.sources", match=said)
 
 
 def test_own_sources_are_imported_before_anything_starts(tmp_path, monkeypatch):
@@ -132,10 +130,7 @@ def test_options_are_mixtures_of_sources_readings_and_the_game():
     ("gold,stairs", "game", "0", "the length of options must be auto or a number of game steps from 1 to 99,999"),
 ])  # fmt: skip
 def test_bad_options_are_refused(options, controller, length, sentence):
-    with pytest.raises(UserError) as refused:
-        parse_plan(options, controller, length, TREASURE)
-    assert sentence in str(refused.value)
-    assert "--config.policy" in str(refused.value)
+    refusal(lambda: parse_plan(options, controller, length, TREASURE), sentence, "--config.policy")
 
 
 def test_mixtures_are_all_combinations_of_coefficients():

@@ -8,7 +8,7 @@ import sys
 from functools import partial
 
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, refusal
 from small_dataset import random_pairs, write_dataset
 
 from motif_jax.actors.pool import ActorPool
@@ -142,8 +142,7 @@ def test_refusals_in_workers_are_told_alike(tmp_path, num_workers):
             while True:
                 pool.poll(0.2)
 
-    with pytest.raises(UserError, match="^collect cannot go on: No space left on device for '/some/file'$"):
-        play()
+    refusal(lambda: play(), match="^collect cannot go on: No space left on device for '/some/file'$")
 
 
 @pytest.fixture

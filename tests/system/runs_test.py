@@ -6,7 +6,7 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, refusal
 
 from motif_jax.structs import UserError
 from motif_jax.system.runs import parse_seeds, parse_sweep, plan
@@ -46,8 +46,7 @@ def test_a_sweep_has_a_run_for_each_combination_and_seed():
     (["a=1", "a=2"], "a is swept twice"), (["seed=1,2"], "--config.seeds=5"),
 ])  # fmt: skip
 def test_other_sweeps_are_refused(sweeps, message):
-    with pytest.raises(UserError, match=message):
-        plan("2", sweeps, 0)
+    refusal(lambda: plan("2", sweeps, 0), match=message)
 
 
 TOY = ("--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=50",
