@@ -79,8 +79,7 @@ def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_s
     for config in (one, other):
         config.annotate.cache_dir = answers
     annotate.run(annotate.STAGE.view(one.to_dict()), tmp_path)
-    with pytest.raises(UserError, match=r"annotation 'x' has exponent = 1.0, not 2.0: choose another"):
-        annotate.run(annotate.STAGE.view(other.to_dict()), tmp_path)
+    refusal(lambda: annotate.run(annotate.STAGE.view(other.to_dict()), tmp_path), "'x' has exponent = 1.0, not 2.0: ")
     other.annotate.custom_name = "y"
     annotate.run(annotate.STAGE.view(other.to_dict()), tmp_path)
     assert len(list((tmp_path / "answers").iterdir())) == 2
@@ -93,8 +92,7 @@ def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_s
 
 def test_a_judge_of_a_stranger_is_checked_and_named(tmp_path):
     assert annotate.label_name(config_of(backend=OWN).annotate) == "backends-test-longer_msg_defaultgoal"
-    with pytest.raises(UserError, match="the exponent cannot be 0"):
-        check_stage(annotate, config_of(backend=OWN, sampling__temperature=0.0))
+    refusal(lambda: check_stage(annotate, config_of(backend=OWN, sampling__temperature=0.0)), "exponent cannot be 0")
     for name, said in (("json:Nobody", "has no class 'Nobody'"), ("no_such_module:Judge", "No module named")):
         refusal(lambda: check_stage(annotate, config_of(backend=name)), match=said)
 

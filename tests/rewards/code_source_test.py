@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from conftest import assert_same_bits, run_stage
+from conftest import assert_same_bits, refusal, run_stage
 from ml_collections import ConfigDict
 from train_policy_test import TINY, arrays
 
@@ -11,7 +11,6 @@ from motif_jax.experiment import defaults
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.stages import evaluate, report, train_policy
-from motif_jax.structs import UserError
 
 PROGRAM = (
     "# gold, and the way to the stairs\nevent_gold + 5 * once(event_stairs > 0) - 0.01 * gained(stairs_distance)\n"
@@ -55,12 +54,10 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
     folder, sources = trained
     workdir = shutil.copytree(folder / "run", tmp_path / "run")
     (folder / "still.reward").write_text("still() * 2")
-    with pytest.raises(UserError, match=r"still.reward' has changed since this policy's training began: .*--workdir"):
-        run(workdir, 1280, sources=sources)
+    refusal(lambda: run(workdir, 1280, sources=sources), "still.reward' has changed since this policy's", "--workdir")
     for name in ("way", "still"):
         (folder / f"{name}.reward").unlink()
-    with pytest.raises(UserError, match=r"cannot read the reward program '.*way.reward': No such file"):
-        run(workdir, 1280, sources=sources)
+    refusal(lambda: run(workdir, 1280, sources=sources), "cannot read the reward program", "way.reward': No such file")
     found = read_policy(workdir)[2]
     assert [(one.name, one.coefficient) for one in found] == [("code_way", 0.5), ("code_still", -0.01)]
     config = settings(sources=sources)
