@@ -52,6 +52,11 @@ def said(done):
     return last.removeprefix("motif_jax: ")
 
 
+def fail(error, *arguments):
+    with explained(*arguments):
+        raise error
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize("stage", NAMES)
 def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
@@ -60,11 +65,9 @@ def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
         first, *others = text.removeprefix("--config.").split(", ")
         assert {first, *(first.partition(".")[0] + other for other in others)} <= known.keys()
     for number in {*REMEDIES, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EBUSY, errno.ENOTEMPTY}:
-        with pytest.raises(UserError) as caught, explained(tmp_path, stage, found.writes, found.memory):
-            raise OSError(number, os.strerror(number), str(tmp_path / "some\nfile"))
-        text = str(caught.value)
+        error = OSError(number, os.strerror(number), str(tmp_path / "some\nfile"))
+        text = refusal(partial(fail, error, tmp_path, stage, found.writes, found.memory))
         assert text.startswith(f"{stage} cannot go on: {os.strerror(number)} for {str(tmp_path)!r}"[:-1])
-        assert "\n" not in text
         kinds = REMEDIES.get(number, (0,))
         for kind, flags in enumerate(("--workdir", found.writes, found.memory)):
             assert (kind not in kinds) or flags in text
@@ -85,9 +88,7 @@ def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
 ])  # fmt: skip
 def test_refusals_in_other_words(tmp_path, error, hint):
     flags = "--config.x.writes", "--config.x.memory", "--config.x.device"
-    with pytest.raises(UserError) as caught, explained(tmp_path, "x", *flags):
-        raise error
-    assert hint in str(caught.value)
+    refusal(lambda: fail(error, tmp_path, "x", *flags), hint)
 
 
 def while_handling(error, later):
@@ -128,9 +129,8 @@ def test_limits_are_named_where_there_are_any(tmp_path, monkeypatch):
     for number, (_, name) in LIMITS.items():
         for limit, shown in ((1000, True), (resource.RLIM_INFINITY, False)):
             monkeypatch.setattr(resource, "getrlimit", lambda kind, limit=limit: (limit, limit))
-            with pytest.raises(UserError) as caught, explained(tmp_path, "x", "--config.x.writes", "--config.x.memory"):
-                raise OSError(number, "too much")
-            assert (name in str(caught.value)) == shown
+            flags = "--config.x.writes", "--config.x.memory"
+            assert (name in refusal(lambda: fail(OSError(number, "too much"), tmp_path, "x", *flags))) == shown
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
