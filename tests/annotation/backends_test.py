@@ -55,11 +55,6 @@ def config_of(**values):
     return get_config(**{f"annotate.{name}": value for name, value in values.items()})
 
 
-def backend_of(one=False, **values):
-    config = viewed(config_of(**values), "annotate")
-    return find_backend(config.annotate)(config.annotate, NETHACK, 5, one)
-
-
 def folder_of(backend, tmp_path, model=""):
     """`model`: the full name, as the opened model has it."""
     rules = backend.metadata().get("rules")
@@ -113,7 +108,8 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
     deciding = {name for name, value in tables_of(AnnotateConfig)["annotate"].items() if value.decides} - LABELLING
     assert changed.keys() == deciding
     given = {"backend": backend, "mode": mode, "model": "m"}
-    before = backend_of(**given)
+    section = viewed(config_of(**given), "annotate").annotate
+    before = find_backend(section)(section, NETHACK, 5)
     for name, value in changed.items():
         values = given | {name.replace(".", "__"): value}
         config = viewed(config_of(**values), "annotate")

@@ -92,15 +92,6 @@ def test_what_is_not_needed_is_left_out_with_a_line(source, outside, tmp_path, c
         (source / name).unlink()
 
 
-def write_labels(source):
-    (source / "dataset.json").write_text("{}")
-    folder = annotation_folder(source, LLAMA)
-    record = {"facts": {"dataset": "of rows"}, "missing_shards": []}
-    write_json(folder / "merged.json", record)
-    np.save(folder / "prob.npy", np.full(PUBLISHED_PAIRS, 0.5, np.float32))
-    return folder
-
-
 @pytest.mark.parametrize(("name", "content", "problem"), [
     ("prob.npy", np.full(PUBLISHED_PAIRS, 7.5, np.float32), "it does not have the probabilities of this dataset"),
     ("prob.npy", np.zeros((1, PUBLISHED_PAIRS), np.float32), "it does not have the probabilities of this dataset"),
@@ -108,7 +99,10 @@ def write_labels(source):
     ("merged.json", b'{"facts": {}, "missing_shards": []}', "'dataset'"),
 ])  # fmt: skip
 def test_labels_that_this_program_did_not_write_are_refused(source, tmp_path, name, content, problem):
-    folder = write_labels(source)
+    (source / "dataset.json").write_text("{}")
+    folder = annotation_folder(source, LLAMA)
+    write_json(folder / "merged.json", {"facts": {"dataset": "of rows"}, "missing_shards": []})
+    np.save(folder / "prob.npy", np.full(PUBLISHED_PAIRS, 0.5, np.float32))
     adopt(source, tmp_path / "run")
     assert (annotation_folder(tmp_path / "run/dataset", LLAMA) / "prob.npy").is_file()
     if isinstance(content, bytes):

@@ -129,10 +129,6 @@ def test_a_message_carries_what_fits_and_the_next_ones_the_rest(monkeypatch):
     assert not len(cut(rest)[0].questions)
 
 
-def answers_of(source):
-    return source._judge.answers(source.steps) if source._judge else News()
-
-
 def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     """Two sources in one process; what `from_every_host` would gather is put together here."""
     sources = [make(tmp_path / str(number)) for number in range(2)]
@@ -144,7 +140,8 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     for one, other in shown:
         for source, texts in zip(sources, (one, other), strict=True):
             source.rewards(batch_of(*texts))
-        sent = np.stack([pack(join([answers_of(source), *source._passed])) for source in sources])
+        told = [source._judge.answers(source.steps) if source._judge else News() for source in sources]
+        sent = np.stack([pack(join([new, *source._passed])) for new, source in zip(told, sources, strict=True)])
         # Checksums are compared in the same way; they are sent by one host alone here, and compared at the end.
         monkeypatch.setattr(
             online_store, "from_every_host",

@@ -92,11 +92,6 @@ def test_a_label_rewards_the_step_that_led_to_the_message(tmp_path, late):
     assert source.rewards(batch).tolist() == [[0, 0, 1, 0] if late else [0, 1, 0, 0]]
 
 
-def asked(store):
-    columns = (store.questions[name].tolist() for name in ("first", "second", "attempts"))
-    return [(store.text(first), store.text(second), answers) for first, second, answers in zip(*columns, strict=True)]
-
-
 @pytest.mark.quick
 def test_a_caption_is_paid_for_being_better_than_no_message():
     """Scores are log odds: ln 3 above the neutral moment is a probability of 3/4, so a worth of 1/2."""
@@ -139,7 +134,8 @@ def test_each_caption_is_asked_once_against_no_message(tmp_path):
     texts = [source.store.text(row) for row in range(len(TEXTS))]
     assert (texts[0], sorted(texts)) == ("", sorted(TEXTS))
     expected = [(text, "", 1) if row % 2 else ("", text, 1) for row, text in enumerate(texts) if row]
-    assert asked(source.store) == expected
+    columns = (source.store.questions[name].tolist() for name in ("first", "second", "attempts"))
+    assert [(texts[first], texts[second], answers) for first, second, answers in zip(*columns, strict=True)] == expected
     assert source.store.questions["label"].tolist() == [
         LEXICON.answer(Question(first, second)).yes for first, second, _ in expected
     ]

@@ -17,7 +17,6 @@ from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import LIMITS, REMEDIES, explained
 
-PROGRAM = (sys.executable, "-m", "motif_jax.launch")
 TOY = (
     "--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=100",
     "--config.evaluate.num_workers=0", "--config.evaluate.policy=random", "--config.evaluate.beside=",
@@ -33,13 +32,8 @@ ROOM_KIB = {"train_policy": 200, "annotate": 24}
 
 
 def run(stage, workdir, *arguments):
-    command = [*PROGRAM, *TOY, f"--stage={stage}", f"--workdir={workdir}", *arguments]
+    command = [sys.executable, "-m", "motif_jax.launch", *TOY, f"--stage={stage}", f"--workdir={workdir}", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def prepare(stage, workdir):
-    if stage == "annotate":
-        write_dataset(workdir / "dataset", random_pairs(40))
 
 
 def said(done):
@@ -160,7 +154,8 @@ def disk(tmp_path):
 def test_a_full_disk(disk, stage):
     workdir = disk / "run"
     workdir.mkdir()
-    prepare(stage, workdir)
+    if stage == "annotate":
+        write_dataset(workdir / "dataset", random_pairs(40))
     room = ROOM_KIB.get(stage, 16) * 1024
     with open(disk / "filler", "wb") as filler:
         filler.write(bytes(max(0, shutil.disk_usage(disk).free - room)))
