@@ -115,14 +115,10 @@ SOME = [
 ]
 
 
-def write(cache, *answered):
-    for question, answer in answered:
-        cache.add(question, answer)
-
-
 def test_answers_with_a_verdict_are_cached_for_this_job_and_later_ones(tmp_path):
     first = AnswerCache(ABOUT, tmp_path)
-    write(first, *SOME)
+    for question, answer in SOME:
+        first.add(question, answer)
     second = AnswerCache(ABOUT, tmp_path)  # while the first is open
     first.close()
     for cache in (first, second, AnswerCache(ABOUT, tmp_path)):

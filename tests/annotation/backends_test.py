@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import check_stage, get_config, viewed
+from conftest import check_stage, get_config, refusal, viewed
 from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
@@ -55,11 +55,6 @@ def config_of(**values):
     return get_config(**{f"annotate.{name}": value for name, value in values.items()})
 
 
-def backend_of(one=False, **values):
-    config = viewed(config_of(**values), "annotate")
-    return find_backend(config.annotate)(config.annotate, NETHACK, 5, one)
-
-
 def folder_of(backend, tmp_path, model=""):
     """`model`: the full name, as the opened model has it."""
     rules = backend.metadata().get("rules")
@@ -79,8 +74,7 @@ def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_s
     for config in (one, other):
         config.annotate.cache_dir = answers
     annotate.run(annotate.STAGE.view(one.to_dict()), tmp_path)
-    with pytest.raises(UserError, match=r"annotation 'x' has exponent = 1.0, not 2.0: choose another"):
-        annotate.run(annotate.STAGE.view(other.to_dict()), tmp_path)
+    refusal(lambda: annotate.run(annotate.STAGE.view(other.to_dict()), tmp_path), "'x' has exponent = 1.0, not 2.0: ")
     other.annotate.custom_name = "y"
     annotate.run(annotate.STAGE.view(other.to_dict()), tmp_path)
     assert len(list((tmp_path / "answers").iterdir())) == 2
@@ -93,11 +87,9 @@ def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_s
 
 def test_a_judge_of_a_stranger_is_checked_and_named(tmp_path):
     assert annotate.label_name(config_of(backend=OWN).annotate) == "backends-test-longer_msg_defaultgoal"
-    with pytest.raises(UserError, match="the exponent cannot be 0"):
-        check_stage(annotate, config_of(backend=OWN, sampling__temperature=0.0))
+    refusal(lambda: check_stage(annotate, config_of(backend=OWN, sampling__temperature=0.0)), "exponent cannot be 0")
     for name, said in (("json:Nobody", "has no class 'Nobody'"), ("no_such_module:Judge", "No module named")):
-        with pytest.raises(UserError, match=said):
-            check_stage(annotate, config_of(backend=name))
+        refusal(lambda: check_stage(annotate, config_of(backend=name)), match=said)
 
 
 @pytest.mark.parametrize("mode", ["reason", "score"])
@@ -116,7 +108,8 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
     deciding = {name for name, value in tables_of(AnnotateConfig)["annotate"].items() if value.decides} - LABELLING
     assert changed.keys() == deciding
     given = {"backend": backend, "mode": mode, "model": "m"}
-    before = backend_of(**given)
+    section = viewed(config_of(**given), "annotate").annotate
+    before = find_backend(section)(section, NETHACK, 5)
     for name, value in changed.items():
         values = given | {name.replace(".", "__"): value}
         config = viewed(config_of(**values), "annotate")

@@ -140,15 +140,6 @@ class Handler(ChatHandler):
             case ["slow", seconds]:
                 time.sleep(float(seconds))
                 self.reply(200, self.chat.complete(body))
-            case ["drop"]:  # in the middle of the answer
-                self.wfile.write(b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"choices": [{')
-                self.wfile.flush()
-                self.connection.close()
-            case ["garbage"]:
-                page = b"<html>all is well</html>"
-                self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(page), page))
-            case ["nonsense"]:
-                self.reply(200, {"choices": []})
             case ["mumble" | "silence"]:
                 reply = self.chat.complete(body)
                 reply["choices"][0]["message"]["content"] = "Hard to say." if fault == "mumble" else None

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, refusal
 from nethack_texts import NETHACK
 from own_models import write_own
 
@@ -18,7 +18,6 @@ from motif_jax.language.loaded import Language
 from motif_jax.language.model import make_language_model
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate import make_backend
-from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.quick
@@ -127,16 +126,14 @@ def test_samples_differ_and_are_the_same_in_another_run_in_any_order():
 
 
 def test_a_context_that_is_too_short_for_an_analysis_is_refused_when_the_model_is_opened():
-    with pytest.raises(UserError, match=r"and its answer up to 24, but the model 'tiny' reads at most 99 .*max_tokens"):
-        make_reasons(positions=99)
+    refusal(lambda: make_reasons(positions=99), "answer up to 24, but the model 'tiny' reads at most 99 ", "max_tokens")
     judge, language, template = make_reasons()
     shortest = len(STOPS.encode(language.tokeniser, template.messages(Question("", ""))))
     judge = make_reasons(positions=shortest + 24 + 2)[0]
     found = [answer for _, answer in judge.answers([Question("a", "b")] * 9)]  # too short to be asked again
     assert any(answer.yes is None for answer in found)
     assert not any(AGAIN in answer.said for answer in found)
-    with pytest.raises(UserError, match=r"--config.annotate.sampling.max_tokens, --config.annotate.model"):
-        list(judge.answers([Question("a a a", "b")]))
+    refusal(lambda: list(judge.answers([Question("a a a", "b")])), "sampling.max_tokens, --config.annotate.model")
 
 
 def test_the_format_of_conversations_can_be_named(tmp_path):
@@ -145,5 +142,4 @@ def test_the_format_of_conversations_can_be_named(tmp_path):
     config.annotate.update({"backend": "model", "mode": "reason", "model": str(tmp_path), "chat_format": "chatml"})
     assert make_backend(annotate.STAGE.view(config.to_dict())).open()._chat is CHATML
     config.annotate.chat_format = "jinja"
-    with pytest.raises(UserError, match="chat_format.*chatml, llama3, llama2"):
-        annotate.STAGE.view(config.to_dict())
+    refusal(lambda: annotate.STAGE.view(config.to_dict()), match="chat_format.*chatml, llama3, llama2")

@@ -3,13 +3,13 @@
 import itertools
 
 import pytest
+from conftest import refusal
 from nethack_texts import GOALS, NETHACK
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.prompts import CHATS, MODES, make_prompt
 from motif_jax.envs.texts import NO_RULES, read_rules, read_texts
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 RULE = "[[rule]]\nname = 'a'\npattern = 'x'\nworth = { progress = 1 }\n"
@@ -50,8 +50,7 @@ def test_a_game_without_texts_is_asked_about_in_general_words_and_has_no_rules()
         system, user = make_prompt(texts, mode, "Prefer red doors.", "default").messages(Question("one", "two"))
         assert "NetHack" not in system["content"] + user["content"]
     assert texts.rules() == NO_RULES
-    with pytest.raises(UserError, match=r"no lexicon: name a file of rules \(--config.annotate.lexicon\)"):
-        Lexicon(texts, "defaultgoal")
+    refusal(lambda: Lexicon(texts, "defaultgoal"), "no lexicon: name a file of rules (--config.annotate.lexicon)")
 
 
 def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines():

@@ -54,23 +54,17 @@ class Simulated:
         events = {f"Somebody {event} {what}.": event for event in WORTHS for what in OBJECTS}
         texts = ["", *events, *DULL, *(EXPLOIT.format(n) for n in range(STEPS)), *(FARMED.format(n) for n in range(50))]
         texts += [HELD.format(n) for n in range(50)]
-        self.worths = {text: WORTHS[event] for text, event in events.items()}  # and of what was looked up since
-        self.events = events
+        self.worths = {text: WORTHS[event] for text, event in events.items()}
         worth = np.array([self.worth(text) for text in texts])
         values = worth + self.rng.normal(0, wrong.noise, len(texts))
-        for at, text in enumerate(texts):
-            if events.get(text) and events.get(text) == wrong.inverted:
-                values[at] = -values[at]
-            if events.get(text) and events.get(text) == wrong.inflated:
-                values[at] += 3.0 - worth[at]
-            if wrong.exploit and text.startswith("You look at"):
-                values[at] = 2.0
-            if wrong.held and text.startswith("You stand"):
-                values[at] = 2.0
-            if wrong.loop and text.startswith("You kick"):
-                values[at] = 1.5
-        rules = [events.get(text, "") for text in texts]
-        group, names = group_captions(texts, None if wrong.asked else rules)
+        rules = np.array([events.get(text, "") for text in texts])
+        values[(rules == wrong.inverted) & (rules != "")] *= -1
+        values[(rules == wrong.inflated) & (rules != "")] += 3.0 - WORTHS.get(wrong.inflated, 0.0)
+        paid = {"You look": (wrong.exploit, 2.0), "You stand": (wrong.held, 2.0), "You kick": (wrong.loop, 1.5)}
+        for start, (share, value) in paid.items():
+            if share:
+                values[np.char.startswith(texts, start)] = value
+        group, names = group_captions(texts, None if wrong.asked else rules.tolist())
         of_group = np.full(len(names), np.nan)
         if not wrong.asked:
             of_group[group] = worth
@@ -78,10 +72,7 @@ class Simulated:
         self.numbers = {text: at for at, text in enumerate(texts)}
 
     def worth(self, text: str) -> float:
-        if text not in self.worths:
-            lines = (line.partition(" (")[0] for line in text.split("\n"))
-            self.worths[text] = sum(self.worths.get(line, 0.0) for line in lines)
-        return self.worths[text]
+        return sum(self.worths.get(line.partition(" (")[0], 0.0) for line in text.split("\n"))
 
     def ask(self, questions: Sequence[tuple[str, str]]) -> np.ndarray:
         """The judge's answers: P(second is better)."""
@@ -107,12 +98,11 @@ class Simulated:
         """
         rng, wrong = self.rng, self.wrong
         texts = self.captions.texts
-        good = [self.numbers[text] for text in self.events if self.worths[text] > 0]
-        bad = [self.numbers[text] for text in self.events if self.worths[text] < 0]
+        good = [self.numbers[text] for text, worth in self.worths.items() if worth > 0]
+        bad = [self.numbers[text] for text, worth in self.worths.items() if worth < 0]
         dull = [self.numbers[text] for text in DULL]
         kinds = rng.choice(4, (EPISODES, STEPS), p=[0.03 + 0.1 * skill, 0.05 - 0.03 * skill, 0.4, 0.52 - 0.07 * skill])
-        caption = np.where(kinds == 0, rng.choice(good, kinds.shape), np.where(kinds == 1, rng.choice(bad, kinds.shape),
-                           np.where(kinds == 2, rng.choice(dull, kinds.shape), 0)))  # fmt: skip
+        caption = np.choose(kinds, [*(rng.choice(some, kinds.shape) for some in (good, bad, dull)), 0])
         if paid_wrongly and wrong.exploit:
             paid = self._pay(caption).clip(0).sum(1).mean()
             often = wrong.exploit / (1 - wrong.exploit) * paid / 2.0  # times an episode

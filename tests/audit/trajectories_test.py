@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import planted_worlds
 import pytest
-from conftest import ROOT
+from conftest import ROOT, refusal
 
 import motif_jax
 from motif_jax.audit import command, trajectories
@@ -41,10 +41,6 @@ def test_a_planted_fault_is_found(fault):
 @pytest.mark.parametrize("world", planted_worlds.WORLDS)
 def test_nothing_is_found_without_a_fault(world, texts):
     assert not planted_worlds.found(world, "", seed=0, texts=texts)
-
-
-def findings_of(tmp_path, rows) -> dict[str, str]:
-    return {one["check"]: one["sentence"] for one in audit_file(write(tmp_path / "rows.jsonl", rows))["findings"]}
 
 
 def paid(*steps: tuple[str, float, float], times: int = 1, episodes: int = 30) -> list[dict]:
@@ -131,39 +127,34 @@ def test_a_monitor_file_of_stable_baselines_is_one_row_per_episode(tmp_path):
     assert found.outcome.tolist() == [0.0, 1.0] * 20
     assert len(found.episode) == len(found.episodes)
     assert trajectories.read_trajectories(file, outcome="l").outcome.tolist() == [float(at) for at in range(40)]
-    with pytest.raises(UserError, match="no row has a reward, a metric or a column 'wins'"):
-        trajectories.read_trajectories(file, outcome="wins")
+    refusal(lambda: trajectories.read_trajectories(file, outcome="wins"), "no row has a reward, a metric or a column")
     file.write_text("#{}\nr,l,t\n1.0,3,0.1\nx,3,0.1\n")
-    with pytest.raises(UserError, match="line 4: reward is 'x', not a number up to 1e[+]30"):
-        trajectories.read_trajectories(file)
+    refusal(lambda: trajectories.read_trajectories(file), match="line 4: reward is 'x', not a number up to 1e[+]30")
 
     file.write_text("r,l,t\n1.0,3,0.1\n\n2.0,3,0.1\n3.")
     assert trajectories.read_trajectories(file).reward.tolist() == [1.0, 2.0]
     file.write_text("r,l,t\n" + "1," * 600_000)
-    with pytest.raises(UserError, match="line 2 is longer than 1,048,576 bytes"):
-        trajectories.read_trajectories(file)
+    refusal(lambda: trajectories.read_trajectories(file), "line 2 is longer than 1,048,576 bytes")
 
 
-def test_a_last_row_without_a_caption_is_not_the_neutral_moment_where_the_worth_tells_it(tmp_path):
-    rows = paid(("good", 4, 4), ("small", 1, 1), ("nothing", 0, 0), times=5, episodes=60)
-    rows += [{"episode": at, "step": 99, "reward": -10.0, "ended": True} for at in range(60)]
-    assert "inflation" not in findings_of(tmp_path, rows)
-
-
-def test_a_good_step_without_a_caption_is_not_neutral(tmp_path):
-    record = audit_file(write(tmp_path / "rows.jsonl", paid(("noise", 0, 0), ("", 1, 1), episodes=40)))
-    assert (record["findings"], record["paid"][0]["captions"]) == ([], "(no caption)")
-
-
-def test_the_best_caption_may_contain_a_plus(tmp_path):
-    found = findings_of(tmp_path, paid(("wait", 0, 0), ("2 + 2", 1, 2), ("sum", 3, 1), times=3))
-    assert found["inflation"].startswith("'sum' has 50 % of the worth of '# + #' and 300 % of its reward")
-
-
-def test_a_constant_reward_hides_no_other_finding(tmp_path):
-    # What is worth 1 gets exactly twice its part of the best one's reward, without any spread.
-    found = findings_of(tmp_path, paid(("nothing", 1, 0), ("small", 1, 1), ("good", 1, 2), times=10))
-    assert found.keys() == {"pay for neutral captions", "loops"}
+@pytest.mark.parametrize(("rows", "found"), [
+    # A last row without a caption is not the neutral moment where the worth tells it, nor a good step without one.
+    (paid(("good", 4, 4), ("small", 1, 1), ("nothing", 0, 0), times=5, episodes=60)
+     + [{"episode": at, "step": 99, "reward": -10.0, "ended": True} for at in range(60)], {}),
+    (paid(("noise", 0, 0), ("", 1, 1), episodes=40), {}),
+    # The best caption may contain a plus.
+    (paid(("wait", 0, 0), ("2 + 2", 1, 2), ("sum", 3, 1), times=3),
+     {"inflation": "'sum' has 50 % of the worth of '# + #' and 300 % of its reward"}),
+    # A constant reward, of which the middle gets exactly twice its part without any spread, hides no other finding.
+    (paid(("nothing", 1, 0), ("small", 1, 1), ("good", 1, 2), times=10),
+     {"loops": "the repeats of 'nothing'", "pay for neutral captions": "33 % [33, 33] of the pay"}),
+])  # fmt: skip
+def test_captions_and_their_pay_are_not_mistaken(tmp_path, rows, found):
+    record = audit_file(write(tmp_path / "rows.jsonl", rows))
+    sentences = {one["check"]: one["sentence"] for one in record["findings"]}
+    assert sentences.keys() == found.keys()
+    assert all(part in sentences[check] for check, part in found.items())
+    assert rows[1]["caption"] or record["paid"][0]["captions"] == "(no caption)"
 
 
 def need_pyarrow():
@@ -202,8 +193,7 @@ def test_completions_of_trl_are_episodes_with_a_reward_for_each_function(tmp_pat
     assert found.outcome.tolist() == [0, 1] * 3
     assert found.captions.texts == [f"It is {at}." for at in range(6)]
     assert len(found.episode) == len(found.episodes)
-    with pytest.raises(UserError, match=r"no row has a reward, a metric or a column 'wrong' \(--outcome\)"):
-        trajectories.read_trajectories(file, outcome="wrong")
+    refusal(lambda: trajectories.read_trajectories(file, outcome="wrong"), "or a column 'wrong' (--outcome)")
 
 
 def test_results_of_verifiers_have_their_reward_and_an_outcome_of_their_metrics(tmp_path):
@@ -225,15 +215,13 @@ def test_results_of_verifiers_have_their_reward_and_an_outcome_of_their_metrics(
     (rollout(0, reward=None), "line 1: reward is None, not a number up to 1e+30"),
 ])  # fmt: skip
 def test_a_rollout_that_cannot_be_used_is_refused(tmp_path, row, why):
-    with pytest.raises(UserError, match=re.escape(why)):
-        trajectories.read_trajectories(write(tmp_path / "rows.jsonl", [row]))
+    refusal(lambda: trajectories.read_trajectories(write(tmp_path / "rows.jsonl", [row])), why)
 
 
 def test_what_is_not_parquet_is_refused(tmp_path):
     need_pyarrow()
     (file := tmp_path / "rows.parquet").write_text("PAR1 and no more")
-    with pytest.raises(UserError, match="rows.parquet: it is not Parquet"):
-        trajectories.read_trajectories(file)
+    refusal(lambda: trajectories.read_trajectories(file), match="rows.parquet: it is not Parquet")
 
 
 @pytest.mark.parametrize(("kind", "why"), [
@@ -256,8 +244,7 @@ def test_parquet_that_stores_huge_equal_values_once_is_refused_before_it_is_deco
     usual, pool = pyarrow.default_memory_pool(), pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
     pyarrow.set_memory_pool(pool)
     try:
-        with pytest.raises(UserError, match=f"rows.parquet: {why}"):
-            trajectories.read_trajectories(tmp_path / "rows.parquet")
+        refusal(lambda: trajectories.read_trajectories(tmp_path / "rows.parquet"), match=f"rows.parquet: {why}")
     finally:
         pyarrow.set_memory_pool(usual)
     assert pool.max_memory() < 2**25
@@ -304,8 +291,7 @@ BAD = {
 def test_a_bad_line_is_refused_in_one_sentence(tmp_path, line):
     file = tmp_path / "rows.jsonl"
     file.write_bytes(json.dumps(ROW).encode() + b"\n" + line.encode("latin-1") + b"\n")
-    with pytest.raises(UserError, match=re.escape(f"cannot read {str(file)!r}: {BAD[line]}")):
-        trajectories.read_trajectories(file)
+    refusal(lambda: trajectories.read_trajectories(file), f"cannot read {str(file)!r}: {BAD[line]}")
 
 
 def test_limits_are_named(tmp_path, monkeypatch):
@@ -314,8 +300,7 @@ def test_limits_are_named(tmp_path, monkeypatch):
     skipped = {one["check"]: one["why"] for one in audit_file(file)["not_looked_at"]}
     assert skipped["loops"].startswith("the column caption (or text) has more than 4 different values")
     monkeypatch.setattr(trajectories, "MOST_ROWS", 10)
-    with pytest.raises(UserError, match="line 11: there are more than 10 rows"):
-        trajectories.read_trajectories(file)
+    refusal(lambda: trajectories.read_trajectories(file), "line 11: there are more than 10 rows")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory", "empty", "missing"])

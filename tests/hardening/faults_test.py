@@ -140,11 +140,6 @@ def test_annotate_by_a_server(victims, tmp_path):
         trial.kill(pairs, Same(labels))
 
 
-def labelled(workdir: Path) -> None:
-    pairs(workdir)
-    annotate.run(annotate.STAGE.view(get_config("quickstart.py").to_dict()), workdir)
-
-
 def reward(workdir: Path) -> object:
     """All arrays of all checkpoints, and what is said beside them, but for the seconds."""
     folder = workdir / "reward"
@@ -164,7 +159,8 @@ def reward(workdir: Path) -> object:
 
 @pytest.mark.slow
 def test_train_reward(victims, tmp_path):
-    labelled(tmp_path / "made")
+    pairs(tmp_path / "made")
+    annotate.run(annotate.STAGE.view(get_config("quickstart.py").to_dict()), tmp_path / "made")
     trial = Trial(
         victims, tmp_path, "train_reward", "--config=configs/quickstart.py", "--config.reward.batch_size=32",
         "--config.reward.num_epochs=3", "--config.reward.message=lt_cnn_small",

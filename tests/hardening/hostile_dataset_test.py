@@ -15,7 +15,6 @@ from small_dataset import PUBLISHED_PAIRS, write_published
 from motif_jax.files import write_json
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.stages import collect
-from motif_jax.structs import UserError
 
 LLAMA = "llama70b_msg_defaultgoal_default"
 NEEDED = ("data/message.npy", "data/tty_chars.npy", "info/score.npy", "info/character.npy", f"preference/{LLAMA}.npy")
@@ -93,32 +92,24 @@ def test_what_is_not_needed_is_left_out_with_a_line(source, outside, tmp_path, c
         (source / name).unlink()
 
 
-def write_labels(source):
-    (source / "dataset.json").write_text("{}")
-    folder = annotation_folder(source, LLAMA)
-    record = {"facts": {"dataset": "of rows"}, "missing_shards": []}
-    write_json(folder / "merged.json", record)
-    np.save(folder / "prob.npy", np.full(PUBLISHED_PAIRS, 0.5, np.float32))
-    return folder
-
-
 @pytest.mark.parametrize(("name", "content", "problem"), [
-    ("prob.npy", np.full(PUBLISHED_PAIRS, 7.5, np.float32), ".*not between 0 and 1"),
-    ("prob.npy", np.zeros((1, PUBLISHED_PAIRS), np.float32), r"it holds \(1, 12\) float32"),
-    ("prob.npy", np.zeros(1, np.float32), r"it holds \(1,\) float32"),
-    ("merged.json", b'{"facts": {}}', "it has no 'missing_shards'"),
-    ("merged.json", b'{"facts": {}, "missing_shards": []}', "it has no 'dataset'"),
+    ("prob.npy", np.full(PUBLISHED_PAIRS, 7.5, np.float32), "it does not have the probabilities of this dataset"),
+    ("prob.npy", np.zeros((1, PUBLISHED_PAIRS), np.float32), "it does not have the probabilities of this dataset"),
+    ("merged.json", b'{"facts": {}}', "'missing_shards'"),
+    ("merged.json", b'{"facts": {}, "missing_shards": []}', "'dataset'"),
 ])  # fmt: skip
 def test_labels_that_this_program_did_not_write_are_refused(source, tmp_path, name, content, problem):
-    folder = write_labels(source)
+    (source / "dataset.json").write_text("{}")
+    folder = annotation_folder(source, LLAMA)
+    write_json(folder / "merged.json", {"facts": {"dataset": "of rows"}, "missing_shards": []})
+    np.save(folder / "prob.npy", np.full(PUBLISHED_PAIRS, 0.5, np.float32))
     adopt(source, tmp_path / "run")
     assert (annotation_folder(tmp_path / "run/dataset", LLAMA) / "prob.npy").is_file()
     if isinstance(content, bytes):
         (folder / name).write_bytes(content)
     else:
         np.save(folder / name, content)
-    with pytest.raises(UserError, match=rf"cannot read .*: {problem}"):
-        adopt(source, tmp_path / "other")
+    refusal(lambda: adopt(source, tmp_path / "other"), match=rf"cannot read .*: {problem} \(--config.collect.dataset\)")
 
 
 def test_links_that_lead_out_are_followed_when_the_user_asks_for_it(source, outside, tmp_path):
@@ -128,8 +119,7 @@ def test_links_that_lead_out_are_followed_when_the_user_asks_for_it(source, outs
         blob = outside / name.replace("/", "-")
         (source / name).rename(blob)
         (source / name).symlink_to(blob)
-    with pytest.raises(UserError, match=r"data/message.npy .*is a link that leads out of it, to .*follow_links=True"):
-        adopt(source, tmp_path / "refused")
+    refusal(lambda: adopt(source, tmp_path / "refused"), "message.npy", "leads out of it, to ", "follow_links=True")
     adopt(source, tmp_path / "run", follow_links=True)
     dataset = PairDataset(tmp_path / "run/dataset")
     assert np.array_equal(dataset.data["message"], np.load(outside / "data-message.npy"))
@@ -147,6 +137,5 @@ def test_messages_that_were_never_written_fill_no_disk(source, tmp_path):
         np.lib.format.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": (pairs, 2, 1, 256)})
         head = out.tell()
     os.truncate(file, head + pairs * 512)
-    with pytest.raises(UserError, match="almost all of it is a hole"):
-        adopt(source, tmp_path / "run")
+    refusal(lambda: adopt(source, tmp_path / "run"), "almost all of it is a hole")
     assert sum(path.stat().st_size for path in (tmp_path / "run").rglob("*") if not path.is_symlink()) < 100_000

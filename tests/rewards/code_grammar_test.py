@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 from code_attacks_test import mutations
 from code_slow import GAMES, SMALL_WORLD, SlowGame, cut_in_pieces, play, program_text
-from conftest import ROOT
+from conftest import ROOT, refusal
 
 from motif_jax.rewards.code import grammar
 from motif_jax.rewards.code.grammar import ProgramError, as_ebnf, check, terms_of
 from motif_jax.rewards.code.names import Readable, find_readable, readable_from
 from motif_jax.rewards.code.recogniser import Grammar, ProgramGuide, Speller
 from motif_jax.rewards.code.running import MOST_PAID, Runner
-from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, WordTokeniser
 
 READABLE = find_readable(SMALL_WORLD)
@@ -62,10 +61,10 @@ def test_the_docs_have_the_functions_and_operators_of_the_table():
 
 def test_every_prefix_of_a_program_that_is_accepted_is_viable_and_a_refused_text_never_ends():
     accepted = []
-    for text in texts(120):
+    for text in texts(80):
         accepted.append(is_accepted(text))
         assert is_written(text) == accepted[-1], text
-    assert 60 < sum(accepted) < len(accepted) - 40
+    assert 40 < sum(accepted) < len(accepted) - 27
 
 
 @pytest.mark.parametrize("text", [
@@ -194,8 +193,7 @@ def test_tokens_are_allowed_exactly_if_their_characters_are(speller):
 
 @pytest.mark.quick
 def test_a_tokeniser_that_cannot_write_programs_is_refused():
-    with pytest.raises(UserError, match=r"^the tokeniser of 'mine' has no tokens for the characters .*annotate.model"):
-        guide_of(WordTokeniser.from_texts(["gained ( gold )"]))
+    refusal(lambda: guide_of(WordTokeniser.from_texts(["gained ( gold )"])), "'mine' has no tokens", "annotate.model")
 
 
 @pytest.mark.parametrize("readable", [READABLE, Readable({}, {}, ())], ids=["small", "without names"])

@@ -4,6 +4,7 @@ import itertools
 import math
 import operator
 import random
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -244,80 +245,39 @@ def flat(cells):
 
 
 GRIDS = ("view", "map", "image", "crop", "heights", "stats", "body")
+CELLS = [
+    f"at({name}, {str(at)[1:-1].strip(',')})" for name in GRIDS for at in np.ndindex(SMALL_WORLD.specs[name].shape)
+]
+# Forms of random programs, with holes: N, F and C are a number, a flag and a comparison of cells, all of a moment; n, f
+# and c may also be of a step.
+SIMPLE = {
+    "N": ("gold", "row", "health", "level", "{literal}", "{cell}"),
+    "F": ("(lit)", '(says(mission, "red"))', '(mission == "red key")', '("red door" != mission)'),
+    "literal": ("0", "1", "2", "0.5", "1e6", "3", "1e-3"), "divisor": ("-3", "0.25", "7", "1e-3", "1e-300"),
+    "changing": ("({N} + gold)", "({N} + row)", "({N} + health)", "({N} + level)", "({N} + lit)"),
+    "cell": CELLS, "grid": GRIDS, "seen": GRIDS[:4], "relation": [*COMPARISONS],
+    "C": ("{grid} {relation} {N}", "{N} {relation} {grid}"),
+}  # fmt: skip
+FORMS = {
+    "N": ("({N} + {N})", "({N} - {N})", "({N} + {N} - {N})", "({N} * {N})", "({N} / {divisor})", "min({N}, {N})",
+          "max({N}, {N}, {N})", "abs({N})", "(-{N})", "count({C})", "distance({seen}, {N})", "({F} * {N})"),
+    "F": ("({N} {relation} {N})", "({F} and {F})", "({F} or {F})", "(not {F})", "any({C})"),
+}  # fmt: skip
+for forms in SIMPLE, FORMS:
+    forms |= {name.lower(): [re.sub("{[NFC]}", lambda hole: hole[0].lower(), form) for form in forms[name]]
+              for name in "NFC" if name in forms}  # fmt: skip
+SIMPLE["n"] += ["event_found", "found", "hurt", "event_hurt", "message_count"]
+SIMPLE["f"] += ['(says("kill"))', "(still())", '(says("GOLD"))']
+FORMS["n"] += ["gained({changing})", "record({changing})", "record({changing} + found)", "record({changing} + hurt)"]
+FORMS["f"] += [f"{name}({{{flag}}} {word} lit)" for name in ("once", "rose") for flag in "fF" for word in ("or", "and")]
 
 
-def number_text(chances, size, moment=False):
-    """A random expression that is a number; with `moment`, one of a moment."""
-    if size <= 1:
-        literal = chances.choice(("0", "1", "2", "0.5", "1e6", "3", "1e-3"))
-        leaves = ["gold", "row", "health", "level", literal, cell(chances)]
-        leaves += [] if moment else ["event_found", "found", "hurt", "event_hurt", "message_count"]
-        return chances.choice(leaves)
-    inner = size - 1
-    sort = chances.randrange(9 if moment else 12)
-    if sort < 3:
-        left = chances.randint(1, max(inner - 1, 1))
-        parts = [number_text(chances, left, moment), number_text(chances, max(inner - left, 1), moment)]
-        return f"({parts[0]} {chances.choice('+-*')} {parts[1]})"
-    if sort == 3:
-        return f"({number_text(chances, inner, moment)} / {chances.choice(['-3', '0.25', '7', '1e-3', '1e-300'])})"
-    if sort == 4:
-        count = chances.randint(2, 3)
-        parts = [number_text(chances, max(inner // count, 1), moment) for _ in range(count)]
-        return f"{chances.choice(['min', 'max'])}({', '.join(parts)})"
-    if sort == 5:
-        return f"{chances.choice(['abs(', '(-'])}{number_text(chances, inner, moment)})"
-    if sort == 6:
-        return f"count({cells_text(chances, inner, moment)})"
-    if sort == 7:
-        grid = chances.choice(("view", "map", "image", "crop"))
-        return f"distance({grid}, {number_text(chances, min(inner, 2), moment)})"
-    if sort == 8:
-        return f"({flag_text(chances, inner, moment)} * {number_text(chances, 1, moment)})"
-    return (f"gained({changing(chances, inner)})", f"record({changing(chances, inner)})",
-            f"record({changing(chances, inner)} + {chances.choice(['found', 'hurt'])})")[sort - 9]  # fmt: skip
-
-
-def changing(chances, size):
-    """A number of a moment that is not constant."""
-    return f"({number_text(chances, size, moment=True)} + {chances.choice(('gold', 'row', 'health', 'level', 'lit'))})"
-
-
-def flag_text(chances, size, moment=False):
-    """A random expression that is a flag."""
-    if size <= 1:
-        leaves = ["lit", 'says(mission, "red")', 'mission == "red key"', '"red door" != mission']
-        leaves += [] if moment else ['says("kill")', "still()", 'says("GOLD")']
-        return f"({chances.choice(leaves)})"
-    inner = size - 1
-    sort = chances.randrange(5 if moment else 9)
-    if sort < 2:
-        sides = [number_text(chances, max(inner // 2, 1), moment) for _ in range(2)]
-        return f"({sides[0]} {chances.choice(('<', '<=', '>', '>=', '==', '!='))} {sides[1]})"
-    if sort == 2:
-        parts = [flag_text(chances, max(inner // 2, 1), moment) for _ in range(2)]
-        return f"({parts[0]} {chances.choice(('and', 'or'))} {parts[1]})"
-    if sort == 3:
-        return f"(not {flag_text(chances, inner, moment)})"
-    if sort == 4:
-        return f"any({cells_text(chances, inner, moment)})"
-    inside = flag_text(chances, inner, moment=chances.random() < 0.5)
-    return f"{chances.choice(('once', 'rose'))}({inside} {chances.choice(('or', 'and'))} lit)"
-
-
-def cells_text(chances, size, moment):
-    sides = [chances.choice(GRIDS), number_text(chances, min(size, 3), moment)]
-    chances.shuffle(sides)
-    return f" {chances.choice(('<', '<=', '>', '>=', '==', '!='))} ".join(sides)
-
-
-def cell(chances):
-    name = chances.choice(GRIDS)
-    sizes = SMALL_WORLD.specs[name].shape
-    return f"at({', '.join([name, *(str(chances.randrange(size)) for size in sizes)])})"
+def written(kind, size, chances):
+    form = chances.choice((FORMS if size > 1 and kind in FORMS else SIMPLE)[kind])
+    holes = form.count("{")
+    return re.sub(r"{(\w+)}", lambda hole: written(hole[1], (size - 1) // holes + chances.randint(0, 1), chances), form)
 
 
 def program_text(seed):
     chances = random.Random(seed)
-    make = chances.choice((number_text, number_text, flag_text))
-    return make(chances, chances.randint(1, 16))
+    return written(chances.choice("nnf"), chances.randint(1, 16), chances)

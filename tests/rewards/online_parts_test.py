@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import get_config, viewed
+from conftest import get_config, refusal, viewed
 from nethack_texts import NETHACK
 from policy_rewards_test import MESSAGES, make_reward
 
@@ -21,7 +21,6 @@ from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, News, Store, cut, join, pack, unpack
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import summarise_values
-from motif_jax.structs import UserError
 
 LEXICON = Lexicon(NETHACK, "defaultgoal")
 TEXTS = ["You kill the newt!", "It's a wall.", "", "$ - 12 gold pieces.", "You hit the newt.", "You die..."]
@@ -130,10 +129,6 @@ def test_a_message_carries_what_fits_and_the_next_ones_the_rest(monkeypatch):
     assert not len(cut(rest)[0].questions)
 
 
-def answers_of(source):
-    return source._judge.answers(source.steps) if source._judge else News()
-
-
 def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     """Two sources in one process; what `from_every_host` would gather is put together here."""
     sources = [make(tmp_path / str(number)) for number in range(2)]
@@ -145,7 +140,8 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     for one, other in shown:
         for source, texts in zip(sources, (one, other), strict=True):
             source.rewards(batch_of(*texts))
-        sent = np.stack([pack(join([answers_of(source), *source._passed])) for source in sources])
+        told = [source._judge.answers(source.steps) if source._judge else News() for source in sources]
+        sent = np.stack([pack(join([new, *source._passed])) for new, source in zip(told, sources, strict=True)])
         # Checksums are compared in the same way; they are sent by one host alone here, and compared at the end.
         monkeypatch.setattr(
             online_store, "from_every_host",
@@ -249,5 +245,4 @@ def test_ranking_begins_with_the_parameters_of_an_earlier_reward(tmp_path, monke
     raw = reward(messages("", *TEXTS)).raw
     better = np.tanh((raw[1:] - raw[0]) / 2)
     assert anchored.tolist() == pytest.approx(np.where(better >= 0.2, better, 0.0).tolist(), rel=1e-4, abs=1e-5)
-    with pytest.raises(UserError, match=r"the encoder 'lt_cnn', not 'lt_cnn_small' .*online.message"):
-        start_from(tmp_path, monkeypatch, kind="ranking", message="lt_cnn")
+    refusal(lambda: start_from(tmp_path, monkeypatch, kind="ranking", message="lt_cnn"), "the encoder 'lt_cnn', not")

@@ -8,7 +8,6 @@ from conftest import get_config, viewed
 from online_parts_test import LEXICON, TEXTS, make, messages, seen, show
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.config.table import flatten
 from motif_jax.rewards.online.kinds import NetworkKind, Ranking, TrainingSettings
 from motif_jax.rewards.online.source import OnlineSource, in_order
 from motif_jax.rewards.online.store import Store
@@ -93,11 +92,6 @@ def test_a_label_rewards_the_step_that_led_to_the_message(tmp_path, late):
     assert source.rewards(batch).tolist() == [[0, 0, 1, 0] if late else [0, 1, 0, 0]]
 
 
-def asked(store):
-    columns = (store.questions[name].tolist() for name in ("first", "second", "attempts"))
-    return [(store.text(first), store.text(second), answers) for first, second, answers in zip(*columns, strict=True)]
-
-
 @pytest.mark.quick
 def test_a_caption_is_paid_for_being_better_than_no_message():
     """Scores are log odds: ln 3 above the neutral moment is a probability of 3/4, so a worth of 1/2."""
@@ -140,7 +134,8 @@ def test_each_caption_is_asked_once_against_no_message(tmp_path):
     texts = [source.store.text(row) for row in range(len(TEXTS))]
     assert (texts[0], sorted(texts)) == ("", sorted(TEXTS))
     expected = [(text, "", 1) if row % 2 else ("", text, 1) for row, text in enumerate(texts) if row]
-    assert asked(source.store) == expected
+    columns = (source.store.questions[name].tolist() for name in ("first", "second", "attempts"))
+    assert [(texts[first], texts[second], answers) for first, second, answers in zip(*columns, strict=True)] == expected
     assert source.store.questions["label"].tolist() == [
         LEXICON.answer(Question(first, second)).yes for first, second, _ in expected
     ]
@@ -154,26 +149,3 @@ def test_recency_asks_first_about_the_caption_that_was_seen_last():
     store.compare_with_neutral(np.array([rare]), 2)
     store.see(seen(rows=(often,), counts=(1,)), 3)
     assert in_order(store, None, "recency").tolist() == [0, 1]  # the question about `often` has waited for longer
-
-
-RELEASED = {
-    "env.reference_extended": True,
-    "annotate.sampling.top_p": 1.0,
-    "policy.online.anchor": "none",
-    "policy.online.normalise": False,
-    "policy.reference_alignment": True,
-}
-
-
-@pytest.mark.quick
-@pytest.mark.differs(
-    "oni",
-    there="requests send a temperature and a length, but not `top_p`",
-    here="they send `top_p`, which is 0.95",
-    reference="`top_p` is 1",
-)
-def test_reference_has_what_the_release_of_oni_does():
-    plain, released = (flatten(get_config("oni.py", f"score,ranking{more}").to_dict()) for more in ("", ",reference"))
-    assert {name: released[name] for name in RELEASED} == RELEASED
-    assert not any(plain[name] == RELEASED[name] for name in RELEASED)
-    assert plain["annotate.sampling.top_p"] == 0.95

@@ -41,17 +41,13 @@ def make(tmp_path, **values):
     return online_parts_test.make(tmp_path, **{"batch_size": 16, "lessons_early": 2} | values)
 
 
-def texts_of(batch):
-    return [[decode(message) for message in row] for row in batch["event_message"]]
-
-
 def assert_rewards(source, batches, reward_of, learn, tolerance=0.0):
     """The source's rewards, and those of a simulation: reward_of(text), and learn(texts) after each batch."""
     for batch in batches:
-        texts, counts = texts_of(batch), batch["event_message_count"]
+        texts = [[decode(message) for message in row] for row in batch["event_message"]]
         expected = [
             [reward_of(text) / count**3 for text, count in zip(row, times, strict=True)]
-            for row, times in zip(texts, counts.tolist(), strict=True)
+            for row, times in zip(texts, batch["event_message_count"].tolist(), strict=True)
         ]
         np.testing.assert_allclose(source.rewards(batch), expected, rtol=1e-6, atol=tolerance)
         source.advance(SimpleNamespace(steps=batch["reward"].size), None)

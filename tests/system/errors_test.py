@@ -8,7 +8,7 @@ import sys
 from functools import partial
 
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT, get_config, refusal
 from small_dataset import random_pairs, write_dataset
 
 from motif_jax.actors.pool import ActorPool
@@ -17,7 +17,6 @@ from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
 from motif_jax.system.errors import LIMITS, REMEDIES, explained
 
-PROGRAM = (sys.executable, "-m", "motif_jax.launch")
 TOY = (
     "--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=100",
     "--config.evaluate.num_workers=0", "--config.evaluate.policy=random", "--config.evaluate.beside=",
@@ -33,13 +32,8 @@ ROOM_KIB = {"train_policy": 200, "annotate": 24}
 
 
 def run(stage, workdir, *arguments):
-    command = [*PROGRAM, *TOY, f"--stage={stage}", f"--workdir={workdir}", *arguments]
+    command = [sys.executable, "-m", "motif_jax.launch", *TOY, f"--stage={stage}", f"--workdir={workdir}", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-
-def prepare(stage, workdir):
-    if stage == "annotate":
-        write_dataset(workdir / "dataset", random_pairs(40))
 
 
 def said(done):
@@ -52,28 +46,22 @@ def said(done):
     return last.removeprefix("motif_jax: ")
 
 
-@pytest.mark.quick
-@pytest.mark.parametrize("stage", NAMES)
-def test_flags_to_change_are_flags_of_the_config(stage):
-    known = flatten(get_config().to_dict())
-    found = find_stage(stage)
-    for text in filter(None, (found.writes, found.memory, found.device_memory)):
-        first, *others = text.split(", ")
-        section, _, _ = first.removeprefix("--config.").partition(".")
-        for flag in (first.removeprefix("--config."), *(section + other for other in others)):
-            assert flag in known
+def fail(error, *arguments):
+    with explained(*arguments):
+        raise error
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize("stage", NAMES)
 def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
-    found = find_stage(stage)
+    found, known = find_stage(stage), flatten(get_config().to_dict())
+    for text in filter(None, (found.writes, found.memory, found.device_memory)):
+        first, *others = text.removeprefix("--config.").split(", ")
+        assert {first, *(first.partition(".")[0] + other for other in others)} <= known.keys()
     for number in {*REMEDIES, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EBUSY, errno.ENOTEMPTY}:
-        with pytest.raises(UserError) as caught, explained(tmp_path, stage, found.writes, found.memory):
-            raise OSError(number, os.strerror(number), str(tmp_path / "some\nfile"))
-        text = str(caught.value)
+        error = OSError(number, os.strerror(number), str(tmp_path / "some\nfile"))
+        text = refusal(partial(fail, error, tmp_path, stage, found.writes, found.memory))
         assert text.startswith(f"{stage} cannot go on: {os.strerror(number)} for {str(tmp_path)!r}"[:-1])
-        assert "\n" not in text
         kinds = REMEDIES.get(number, (0,))
         for kind, flags in enumerate(("--workdir", found.writes, found.memory)):
             assert (kind not in kinds) or flags in text
@@ -94,9 +82,7 @@ def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
 ])  # fmt: skip
 def test_refusals_in_other_words(tmp_path, error, hint):
     flags = "--config.x.writes", "--config.x.memory", "--config.x.device"
-    with pytest.raises(UserError) as caught, explained(tmp_path, "x", *flags):
-        raise error
-    assert hint in str(caught.value)
+    refusal(lambda: fail(error, tmp_path, "x", *flags), hint)
 
 
 def while_handling(error, later):
@@ -137,9 +123,8 @@ def test_limits_are_named_where_there_are_any(tmp_path, monkeypatch):
     for number, (_, name) in LIMITS.items():
         for limit, shown in ((1000, True), (resource.RLIM_INFINITY, False)):
             monkeypatch.setattr(resource, "getrlimit", lambda kind, limit=limit: (limit, limit))
-            with pytest.raises(UserError) as caught, explained(tmp_path, "x", "--config.x.writes", "--config.x.memory"):
-                raise OSError(number, "too much")
-            assert (name in str(caught.value)) == shown
+            flags = "--config.x.writes", "--config.x.memory"
+            assert (name in refusal(lambda: fail(OSError(number, "too much"), tmp_path, "x", *flags))) == shown
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -151,8 +136,7 @@ def test_refusals_in_workers_are_told_alike(tmp_path, num_workers):
             while True:
                 pool.poll(0.2)
 
-    with pytest.raises(UserError, match="^collect cannot go on: No space left on device for '/some/file'$"):
-        play()
+    refusal(lambda: play(), match="^collect cannot go on: No space left on device for '/some/file'$")
 
 
 @pytest.fixture
@@ -170,7 +154,8 @@ def disk(tmp_path):
 def test_a_full_disk(disk, stage):
     workdir = disk / "run"
     workdir.mkdir()
-    prepare(stage, workdir)
+    if stage == "annotate":
+        write_dataset(workdir / "dataset", random_pairs(40))
     room = ROOM_KIB.get(stage, 16) * 1024
     with open(disk / "filler", "wb") as filler:
         filler.write(bytes(max(0, shutil.disk_usage(disk).free - room)))

@@ -10,7 +10,7 @@ import pytest
 from conftest import bytes_of
 
 from motif_jax import files
-from motif_jax.system.foreign import leads_out, read_bytes
+from motif_jax.system.foreign import leads_out
 
 pytestmark = pytest.mark.quick
 
@@ -39,13 +39,6 @@ def test_what_killed_writers_left_is_taken_away_and_what_others_write_is_not(tmp
     assert sorted(tmp_path.iterdir()) == [living, other, tmp_path / "x"]
     files.write_whole(tmp_path / "x", lambda out: out.write(b"newer"))
     assert sorted(tmp_path.iterdir()) == [other, tmp_path / "x"]
-
-
-def test_a_file_of_more_bytes_than_the_limit_is_refused(tmp_path):
-    (tmp_path / "file").write_bytes(b"12345")
-    assert read_bytes(tmp_path / "file", 5) == b"12345"
-    with pytest.raises(ValueError, match="more than 4 bytes"):
-        read_bytes(tmp_path / "file", 4)
 
 
 def test_where_links_lead(tmp_path):

@@ -6,9 +6,8 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, refusal
 
-from motif_jax.structs import UserError
 from motif_jax.system.runs import parse_seeds, parse_sweep, plan
 
 
@@ -22,10 +21,7 @@ def test_seeds_are_a_number_of_them_or_a_list():
 @pytest.mark.quick
 @pytest.mark.parametrize("text", ["-1", "0", "2000", "1,,2", "x"])
 def test_other_seeds_are_refused(text):
-    with pytest.raises(
-        UserError, match=rf"give a number of seeds from 1 to 1,000, or .* not '{text}' \(--config.seeds\)"
-    ):
-        parse_seeds(text)
+    refusal(lambda: parse_seeds(text), "a number of seeds from 1 to 1,000, or ", f"not '{text}' (--config.seeds)")
 
 
 @pytest.mark.quick
@@ -46,8 +42,7 @@ def test_a_sweep_has_a_run_for_each_combination_and_seed():
     (["a=1", "a=2"], "a is swept twice"), (["seed=1,2"], "--config.seeds=5"),
 ])  # fmt: skip
 def test_other_sweeps_are_refused(sweeps, message):
-    with pytest.raises(UserError, match=message):
-        plan("2", sweeps, 0)
+    refusal(lambda: plan("2", sweeps, 0), match=message)
 
 
 TOY = ("--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=50",
