@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from linear_policy import assert_same, make_rollouts, train, unroll
+from linear_policy import assert_near, make_rollouts, train, unroll
 from losses_test import mean
 from scipy import stats
 
@@ -85,8 +85,5 @@ def test_two_choices_learn_as_one_choice_among_all_their_pairs(settings):
     logits = RNG.normal(size=(5, 16, 5)).astype(np.float32)
     parts = rollouts._replace(action=np.stack([first, second], -1), logits=logits)
     pairs = rollouts._replace(action=3 * first + second, logits=np.asarray(joint(logits)))
-    several, metrics = train(settings, parts, policy=unroll_parts, space=ActionSpace((2, 3)))
-    one, expected = train(settings, pairs, policy=unroll_pairs)
-    assert_same(several, one, atol=1e-5)
-    for name, value in expected.items():
-        np.testing.assert_allclose(metrics[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
+    several = train(settings, parts, policy=unroll_parts, space=ActionSpace((2, 3)))
+    assert_near(several, train(settings, pairs, policy=unroll_pairs), atol=1e-5)
