@@ -221,11 +221,8 @@ def test_the_programs_own_releases_are_small_and_whole():
             assert not re.search("/(tmp|home|root)", (directory / file).read_text())
 
 
-ARRAYS = {"policy": {("params", "a"): np.ones(3, np.float32)}}
-
-
 def write(directory, card="# card"):
-    write_release(directory, ARRAYS, {"name": "x"}, card, None)
+    write_release(directory, {"policy": {("params", "a"): np.ones(3, np.float32)}}, {"name": "x"}, card, None)
 
 
 @pytest.mark.quick

@@ -179,16 +179,13 @@ def test_other_files_are_refused(what, tmp_path):
     refusal(lambda: read_language_model(tmp_path / "adapter"), sentence)
 
 
-ODD = [None, -1, 10**400, float("nan"), "\ud800\0", ["q"], {"q": []}]  # fmt: skip
-
-
 @pytest.mark.quick
 def test_an_adapter_with_any_config_is_read_or_refused_with_one_sentence(tmp_path):
     written("llama", tmp_path)
     file, sentences = tmp_path / "adapter" / ADAPTER_CONFIG, []
     before = json.loads(file.read_text())
     for name in (*before, *hub.LORA_PLAIN, "use_rslora"):
-        for value in ODD:
+        for value in (None, -1, 10**400, float("nan"), "\ud800\0", ["q"], {"q": []}):
             file.write_text(json.dumps(before | {name: value}))
             try:
                 read_language_model(tmp_path / "adapter")

@@ -24,8 +24,6 @@ ACTIONS = ("turn left", "turn right", "go forward", "drop")
 PROMPTS = ("go to the red ball, you see a red ball 2 steps left", "go to the box", "you see a wall")
 WORDS = WordTokeniser.from_texts([*ACTIONS, *PROMPTS, "rotate shift release"])
 NOTHING = np.zeros((len(PROMPTS), 0), np.float32)
-FIRST = np.ones(len(PROMPTS), bool)
-WORD_LIST = " ".join(PROMPTS).replace(",", "").split()
 
 
 def options(family: str = "llama", actions=ACTIONS, **own):
@@ -51,7 +49,8 @@ def plain(family="llama"):
 
 
 def act(model, prompts=PROMPTS):
-    return jax.jit(model.step)(model.params, model.frozen, model.encode(as_prompts(prompts)), FIRST, NOTHING, ())
+    first = np.ones(len(prompts), bool)
+    return jax.jit(model.step)(model.params, model.frozen, model.encode(as_prompts(prompts)), first, NOTHING, ())
 
 
 @pytest.mark.parametrize("family", ["llama", "t5"])
@@ -154,8 +153,8 @@ SETTINGS = Settings(algorithm="ppo", num_epochs=2, num_minibatches=2, learning_r
 
 def games_of(steps, games, begin=LONG):
     """Prompts of many lengths that begin alike. [T, B, bytes]"""
-    rng = np.random.default_rng(0)
-    texts = [f"{begin} {' '.join(rng.choice(WORD_LIST, rng.integers(1, 20)))}" for _ in range(steps * games)]
+    rng, words = np.random.default_rng(0), " ".join(PROMPTS).replace(",", "").split()
+    texts = [f"{begin} {' '.join(rng.choice(words, rng.integers(1, 20)))}" for _ in range(steps * games)]
     return as_prompts(texts, 200)["prompt"].reshape(steps, games, -1)
 
 
