@@ -112,7 +112,7 @@ def test_a_reply_does_not_depend_on_other_conversations():
 
 
 @pytest.mark.parametrize(("recipe", "changes"), [
-    ("ilql", {}), ("ilql", {"clip": 0.5}), ("ilql", {"kind": "rerank"}), ("utterance_ilql", {"kind": "rerank"}),
+    ("ilql", {"clip": 0.5}), ("ilql", {"kind": "rerank"}), ("utterance_ilql", {"kind": "rerank"}),
     ("decision_transformer", {"beta": 0.0, "wanted_return": -1.0}),
 ])  # fmt: skip
 def test_equal_contexts_of_neighbours_are_read_once(recipe, changes, monkeypatch):
