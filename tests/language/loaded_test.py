@@ -144,6 +144,16 @@ def test_eight_devices_give_what_one_gives(tmp_path):
     on_devices(8, compare_devices, str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["gpt2", "qwen3"])
+def test_several_texts_in_a_row_do_not_see_each_other(name):
+    model, tokens = make_own(name), np.random.default_rng(0).integers(3, 40, (1, 9))
+    read = nnx.jit(lambda model, *rows: model.logits(model(*rows)))
+    packed = read(model, tokens, np.array([[2, 2, 2, 0, 5, 5, 5, 5, 0]]))
+    for part in (slice(0, 3), slice(4, 8)):
+        alone = read(model, tokens[:, part], np.ones_like(tokens[:, part]))
+        np.testing.assert_allclose(packed[:, part], alone, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["qwen3", "t5"])
 def test_remat_changes_no_gradient(name):
     graph, params = nnx.split(make_own(name))
