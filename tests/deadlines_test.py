@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).parent
 MEASURED = r"""(seconds|elapsed|_per_s)["')\]]*"""
 SPEED = re.compile(
     r"""(?<!["'.])\btime\.(monotonic|perf_counter|process_time|thread_time|time)(_ns)?\b|\basyncio\.wait_for"""
@@ -19,5 +18,5 @@ SPEED = re.compile(
 @pytest.mark.quick
 def test_nothing_depends_on_the_speed_of_the_machine():
     """Instead of a clock, wait for an event or a condition (conftest.wait_for)."""
-    texts = {file: file.read_text() for file in TESTS.rglob("*.py") if file != Path(__file__)}
+    texts = {file: file.read_text() for file in Path(__file__).parent.rglob("*.py") if file != Path(__file__)}
     assert not {f"{file}: {found[0]}" for file, text in texts.items() for found in SPEED.finditer(text)}

@@ -69,34 +69,34 @@ def test_a_dry_run_tells_what_is_complete(tmp_path):
     assert said(get_config("ilql.py", "wordle"), tmp_path, ["train_values"]) == {"train_values": words}
 
 
-def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch, tmp_path):
+def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch_here, tmp_path):
     config = get_config("quickstart.py", "toy,gpu")
     config.policy.batch_size = 4096
     write_config(tmp_path, config.to_dict())
     command = ("--config=configs/quickstart.py:toy,gpu", "--dry_run", "--stage=evaluate", f"--workdir={tmp_path}")
-    told = launch(*command).stdout
+    told = launch_here(*command).stdout
     assert "batches of 4,096 steps" in told
     assert " cores, no GPU): network " in told  # why
     config.sized = False
     write_config(tmp_path, config.to_dict())
-    assert "batches of 4,096 steps" not in launch(*command).stdout
+    assert "batches of 4,096 steps" not in launch_here(*command).stdout
 
 
-def test_the_flags_that_only_tell(launch, tmp_path):
+def test_the_flags_that_only_tell(launch, launch_here, tmp_path):
     assert launch("--version").stdout == f"motif_jax {__version__}\n"
 
     values = ("--config.seed=7", "--config.policy.learning_rate=0.5", "--config.seeds=2")
-    told = launch(QUICKSTART, *values, "--print_config")
+    told = launch_here(QUICKSTART, *values, "--print_config")
     expected = get_config("quickstart.py", "toy")
     expected.seed, expected.policy.learning_rate, expected.seeds = 7, 0.5, "2"
     assert json.loads(told.stdout) == json.loads(json.dumps(to_plain(expected.to_dict())))
 
     sweep = ("--dry_run", "--sweep=policy.discount=0.9,0.99", "--config.seeds=2", "--stage=collect")
-    told = launch(QUICKSTART, *sweep, f"--workdir={tmp_path}/w")
+    told = launch_here(QUICKSTART, *sweep, f"--workdir={tmp_path}/w")
     folders = [f"policy.discount={value}/seed-{seed}" for value in (0.9, 0.99) for seed in (0, 1)]
     assert told.stdout.splitlines() == [line for folder in folders for line in (f"{folder}:", "collect: would run")]
     assert not (tmp_path / "w").exists()
 
-    refused = launch(QUICKSTART, "--dry_run", f"--workdir={tmp_path}/w", "--config.collect.num_pairs=0", status=2)
+    refused = launch_here(QUICKSTART, "--dry_run", f"--workdir={tmp_path}/w", "--config.collect.num_pairs=0", status=2)
     assert "must be a whole number from 1 to 1,000,000,000,000, not 0 (--config.collect.num_pairs)" in refused.stderr
     assert not (tmp_path / "w").exists()

@@ -23,9 +23,9 @@ MOTIF = "--config=configs/motif.py"
     ((MOTIF, "--workdir=W", "--config.collect.num_pairs=2000000000"), "(--config.collect.num_pairs, --workdir)"),
     ((MOTIF, "--workdir=/proc/nothing/here"), "'/proc/nothing"),
 ])  # fmt: skip
-def test_bad_input_gets_one_sentence(launch, tmp_path, arguments, message):
+def test_bad_input_gets_one_sentence(launch_here, tmp_path, arguments, message):
     arguments = [argument.replace("--workdir=W", f"--workdir={tmp_path / 'run'}") for argument in arguments]
-    done = launch(*arguments, status=2)
+    done = launch_here(*arguments, status=2)
     assert message in done.stderr
     assert done.stderr.startswith("motif_jax: ")
     assert done.stderr.count("\n") == 1
@@ -50,10 +50,10 @@ def test_a_name_stands_for_a_config_that_comes_with_the_program(tmp_path, monkey
         assert split_config(line(value))[0] == (name, argument if colon else None)
 
 
-def test_somebody_elses_dataset_directory_is_left_alone(launch, tmp_path):
+def test_somebody_elses_dataset_directory_is_left_alone(launch_here, tmp_path):
     (tmp_path / "dataset").mkdir()
     (tmp_path / "dataset/precious.txt").write_text("keep me")
-    done = launch(MOTIF, f"--workdir={tmp_path}", status=2)
+    done = launch_here(MOTIF, f"--workdir={tmp_path}", status=2)
     assert "is there already and was not made by this stage" in done.stderr
     assert (tmp_path / "dataset/precious.txt").read_text() == "keep me"
 

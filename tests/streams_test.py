@@ -19,7 +19,6 @@ SMALL = (
 )  # fmt: skip
 STAGES = "--stage=collect,annotate,report"
 ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-STARTS = 3  # that are interrupted
 
 
 def start(*arguments, redirected="", env=None, **streams) -> subprocess.Popen:
@@ -73,7 +72,7 @@ def test_signals_during_the_start(tmp_path):
     """Most of it is imports, of JAX too, which make of an exception whatever they like."""
     rng = random.Random(0)
     arguments = (*SMALL, "--stage=visualize", f"--workdir={tmp_path / 'run'}")
-    for _ in range(STARTS):
+    for _ in range(3):
         number = rng.choice([signal.SIGINT, signal.SIGTERM])
         process = subprocess.Popen([*PROGRAM, *arguments], cwd=ROOT, stderr=subprocess.PIPE, text=True)
         while process.poll() is None and not listens(process.pid):

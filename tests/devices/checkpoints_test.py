@@ -67,8 +67,9 @@ DAMAGE = {  # what becomes of the bytes of a file
 def test_a_checkpoint_reads_as_it_was_written_or_not_at_all(tmp_path, damage):
     """Each of its files is damaged, alone; then one sentence refuses it, or the one before it is read."""
     checkpoints = Checkpoints(tmp_path / "good")
+    kernels = np.random.default_rng(0).integers(256, size=(3, 100_000), dtype=np.uint8)  # too random to be compressed
     for step in (1, 2):
-        checkpoints.save(step, {"kernel": np.arange(6.0) * step}, {"step": step})
+        checkpoints.save(step, {"kernel": kernels[step]}, {"step": step})
     checkpoints.close()
     files = [file for file in (tmp_path / "good/2").rglob("*") if file.is_file()]
     read = 0
@@ -79,7 +80,7 @@ def test_a_checkpoint_reads_as_it_was_written_or_not_at_all(tmp_path, damage):
         with contextlib.suppress(UserError), reading(folder) as opened:
             step, state, metadata = opened.readable("last")
             assert metadata["step"] == step
-            np.testing.assert_array_equal(state["kernel"], np.arange(6.0) * step)
+            np.testing.assert_array_equal(state["kernel"], kernels[step])
             read += 1
     assert read
     assert not (tmp_path / "trace").exists(), "a stranger's code was executed"
@@ -100,18 +101,6 @@ def test_training_goes_on_from_the_last_good_checkpoint_but_never_from_none(tmp_
             assert checkpoints.latest()[0] == 1
         assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "unreadable-2"]
     checkpoints.close()
-
-
-def test_changed_arrays_are_told_by_their_checksum(tmp_path):
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(1, {"kernel": np.random.default_rng(0).integers(256, size=200_000, dtype=np.uint8)}, {})
-    checkpoints.close()
-    file = max((path for path in tmp_path.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
-    with reading(tmp_path) as opened, pytest.warns(UserWarning, match="arrays are damaged"), pytest.raises(UserError):
-        opened.readable("last")
 
 
 def test_surplus_checkpoints_of_a_killed_run_are_deleted_by_the_next(tmp_path):

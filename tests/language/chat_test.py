@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 from gguf_models import metadata_of, write_gguf
 from own_models import TOKENISER, write_own
@@ -117,7 +118,9 @@ def test_a_model_knows_its_format(tmp_path):
     model = motif_jax.load_language(tmp_path, num_devices=1)
     assert model.chat_format.name == "llama3"
     model.save(tmp_path / "saved")
-    assert read_chat_format(tmp_path / "saved") == model.chat_format
+    again = motif_jax.load_language(tmp_path / "saved", num_devices=1)
+    assert again.chat_format == model.chat_format
+    np.testing.assert_array_equal(*(one.score(["go to the"], ["ball", "wall"]) for one in (model, again)))
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
     with pytest.raises(UserError, match="cannot read '.*chat_template.jinja': 'utf-8' codec"):
         read_chat_format(tmp_path)

@@ -99,17 +99,12 @@ def test_a_head_of_its_own_is_found(tmp_path):
     ({"eos_token_id": 40}, "its ends is .40,., which is not supported"),
     ({"activation_function": "swish"}, "its activation is 'swish', which is not supported"),
     ({"scale_attn_by_inverse_layer_idx": True}, "not supported"),
+    ({"partial_rotary_factor": 0.5}, "its partial_rotary_factor is 0.5, which is not supported"),
 ])  # fmt: skip
 def test_a_config_that_does_not_fit_is_refused(values, sentence, tmp_path):
-    write_own("gpt2", tmp_path)
+    write_own("llama" if "partial_rotary_factor" in values else "gpt2", tmp_path)
     change_json(tmp_path / CONFIG, **values)
     refuse(tmp_path, sentence)
-
-
-def test_a_rotation_of_a_part_of_each_head_is_refused(tmp_path):
-    write_own("llama", tmp_path)
-    change_json(tmp_path / CONFIG, partial_rotary_factor=0.5)
-    refuse(tmp_path, "its partial_rotary_factor is 0.5, which is not supported")
 
 
 @pytest.mark.parametrize("text", ["[]", "[" * 100_000, "\xff"])

@@ -1,4 +1,4 @@
-"""Every program of language models lowers for GPUs and TPUs, too."""
+"""Scoring, generation and search lower for GPUs and TPUs, too; updates: policies/language_test.py."""
 
 import jax
 import jax.numpy as jnp
@@ -24,29 +24,21 @@ def accelerator(monkeypatch):
 
 
 @pytest.mark.parametrize(("family", "dtype"), [("gpt2", "float32"), ("qwen3", "bfloat16"), ("t5", "bfloat16")])
-def test_scoring_generation_and_training_lower(family, dtype):
+def test_scoring_generation_and_search_lower(family, dtype):
     types = Types(jnp.dtype(dtype), jnp.dtype(dtype))
     model = make_language_model(make_config(family, V, 32, 2, 4), types, remat=True)
-    graph, trained, frozen = nnx.split(add_low_rank(model, ["q", "v"], 4, 8, 0), nnx.LoRAParam, ...)
-    weights = trained, frozen
-
-    def whole(weights):
-        return nnx.merge(graph, *weights)
-
-    scored = jax.jit(lambda weights, *inputs: score(whole(weights), *inputs))
+    graph, weights = nnx.split(add_low_rank(model, ["q", "v"], 4, 8, 0))
+    scored = jax.jit(lambda weights, *inputs: score(nnx.merge(graph, weights), *inputs))
     lower(scored, weights, TOKENS, SEGMENTS, make_tree([[[3, 4], [3]]]))
     sampling = jax.tree.map(np.asarray, TokenSampling(1.0, 0, 1.0))
     limits = no_limits(V, B, (1,))
 
     def generated(weights, tokens, segments, keys, sampling, limits):
-        return generate(whole(weights), tokens, segments, jax.random.wrap_key_data(keys), sampling, limits, 4)
+        return generate(
+            nnx.merge(graph, weights), tokens, segments, jax.random.wrap_key_data(keys), sampling, limits, 4
+        )
 
     keys = jax.random.key_data(jax.random.split(jax.random.key(0), B))
     lower(jax.jit(generated), weights, TOKENS, SEGMENTS, keys, sampling, limits)
-    searched = jax.jit(lambda weights, *inputs: search(whole(weights), *inputs[:2], 3, inputs[2], 4))
+    searched = jax.jit(lambda weights, *inputs: search(nnx.merge(graph, weights), *inputs[:2], 3, inputs[2], 4))
     lower(searched, weights, TOKENS, SEGMENTS, limits)
-
-    def loss(trained, tokens, segments):
-        return score(nnx.merge(graph, trained, frozen), tokens, segments, make_tree([[[3, 4], [3]]])).log_probs.sum()
-
-    lower(jax.jit(jax.grad(loss)), trained, TOKENS, SEGMENTS)

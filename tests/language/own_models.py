@@ -15,7 +15,6 @@ from motif_jax.tokens import WordTokeniser, write_tokeniser
 TEXTS = ["Goal of the agent: go to the red ball. You see a grey key 2 steps left and 1 step forward, a wall",
          "turn left", "turn right", "go forward", "pick up", "drop", "toggle"]  # fmt: skip
 TOKENISER = WordTokeniser.from_texts(TEXTS)
-SMALL = {"vocabulary": 40, "width": 32, "layers": 2, "heads": 4}
 MORE = {
     "qwen3": {"num_key_value_heads": 2},
     "gpt2": {"n_positions": 200},
@@ -26,7 +25,7 @@ MORE = {
 
 @functools.cache
 def make_own(name):
-    return make_random(make_config(name.split()[0], **SMALL, **MORE.get(name, {})))
+    return make_random(make_config(name.split()[0], 40, 32, 2, 4, **MORE.get(name, {})))
 
 
 def make_random(config):

@@ -12,8 +12,7 @@ from motif_jax.language.hub import hub_tensors, read_language_model, write_langu
 from motif_jax.language.model import relative_buckets
 
 TOKENS, ANSWERS = some_tokens(), some_tokens(length=6, seed=1)
-LENGTHS = np.array([11, 7, 9])
-VALID = np.arange(11) < LENGTHS[:, None]
+VALID = np.arange(11) < np.array([[11], [7], [9]])
 
 
 def inputs(small):

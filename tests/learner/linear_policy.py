@@ -33,9 +33,9 @@ def shape_rewards(rollouts):
     return TrainingRewards(rollouts.reward + intrinsic, rollouts.reward, intrinsic)
 
 
-def make_params(seed: int = 0):
-    rng = np.random.default_rng(seed)
-    shapes = {"core": (D, H), "policy": (D + H, A), "value": (D + H, 1)}
+def make_params(inputs: int = D, outputs: int = A):
+    rng = np.random.default_rng(0)
+    shapes = {"core": (inputs, H), "policy": (inputs + H, outputs), "value": (inputs + H, 1)}
     return {name: (rng.normal(size=shape) / 2).astype(np.float32) for name, shape in shapes.items()}
 
 
@@ -86,3 +86,11 @@ def train(settings: Settings = BASE, rollouts=None, state=None, devices=1, updat
 
 def assert_same(one, other, atol: float = 1e-6) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), one, other)
+
+
+def assert_near(one, other, atol: float = 2e-6) -> None:
+    """The same states, and the same metrics."""
+    assert_same(one[0], other[0], atol)
+    assert one[1].keys() == other[1].keys()
+    for name, value in other[1].items():
+        np.testing.assert_allclose(one[1][name], value, rtol=1e-4, atol=1e-5, err_msg=name)

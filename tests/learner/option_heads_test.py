@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from columns_test import slow_vtrace
 from conftest import on_devices
-from linear_policy import BASE, VERSION, B, D, H, T, make_rollouts, unroll
+from linear_policy import BASE, VERSION, B, D, T, make_params, make_rollouts, unroll
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.learner.options import Control
@@ -26,13 +26,6 @@ MIXED = CONTROL._replace(heads=OptionHeads(ACTIONS, len(WEIGHTS), LENGTHS, WEIGH
 def told_unroll(params, frozen, observations, first, core):
     seen = jnp.concatenate([observations["x"], observations["behaviour"]], -1)
     return unroll(params, frozen, {"x": seen}, first, core)
-
-
-def make_params(heads):
-    rng = np.random.default_rng(0)
-    size = D + K + 1
-    shapes = {"core": (size, H), "policy": (size + H, sum(heads.sizes)), "value": (size + H, 1)}
-    return {name: (rng.normal(size=shape) / 2).astype(np.float32) for name, shape in shapes.items()}
 
 
 def make_batch(heads: OptionHeads = HEADS):
@@ -66,7 +59,7 @@ def train(batch, control=CONTROL, devices=1, **changes):
 
     mesh = make_mesh(devices)
     update = map_update(make_policy_update(told_unroll, shape_rewards, settings, control), mesh, 1, num_constants=1)
-    state = init_state(make_params(control.heads), settings)._replace(version=jnp.int32(VERSION))
+    state = init_state(make_params(D + K + 1, sum(control.heads.sizes)), settings)._replace(version=jnp.int32(VERSION))
     state, metrics = update(replicate(state, mesh), (), shard(batch, mesh, axis=1))
     assert metrics["finite"] == 1
     return jax.device_get((state.params, metrics))

@@ -8,18 +8,11 @@ import numpy as np
 import optax
 import pytest
 from conftest import on_devices
-from linear_policy import BASE, VERSION, A, B, assert_same, initial, make_params, make_rollouts, train, unroll
+from linear_policy import BASE, VERSION, B, assert_near, assert_same, initial, make_params, make_rollouts, train, unroll
 
-from motif_jax.learner.losses import next_values, vtrace
+from motif_jax.learner.losses import gae, next_values, vtrace
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts
-
-
-def assert_near(one, other) -> None:
-    assert_same(one[0], other[0], atol=2e-6)
-    assert one[1].keys() == other[1].keys()
-    for name, value in one[1].items():
-        np.testing.assert_allclose(value, other[1][name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def garbage(rollouts: Rollouts, column: int, age: int = 100) -> Rollouts:
@@ -36,31 +29,48 @@ def only(rollouts: Rollouts, columns) -> Rollouts:
 
 
 def plain_loss(params, rollouts: Rollouts, settings: Settings):
-    """The loss, for one device and samples that are all valid, written without the learner's parts but V-trace."""
+    """The loss, for one device and samples that are all valid, written without the learner's parts but the targets."""
     logits, values = unroll(params, (), rollouts.observations, rollouts.first, rollouts.core[0])
     log_pi, log_mu = jax.nn.log_softmax(logits[:-1]), jax.nn.log_softmax(rollouts.logits)
-    chosen = jax.nn.one_hot(rollouts.action, A)
+    chosen = jax.nn.one_hot(rollouts.action, logits.shape[-1])
     ratio = jnp.exp(((log_pi - log_mu) * chosen).sum(-1))
+    low, high = (0.8, 1.2) if settings.algorithm == "ppo" else (1 / 1.2, 1.2)
     if settings.algorithm == "appo":
         ratio = jnp.clip(ratio, 0.05, 20)
     reward = rollouts.reward + 0.5 * rollouts.reward_inputs["m"]
     ends = rollouts.terminated, rollouts.truncated
-    v_t, discount_t, trace_t = next_values(values, reward, *ends, 0.9, settings.bootstrap)
-    v, advantages = vtrace(values[:-1], v_t, reward, discount_t, ratio, trace_t)
-    advantages = (advantages - advantages.mean()) / advantages.std(ddof=1)
-    near = rollouts.value + jnp.clip(values[:-1] - rollouts.value, -1, 1)
-    loss = 0.5 * jnp.maximum((values[:-1] - v) ** 2, (near - v) ** 2).mean()
-    if settings.algorithm == "appo":
-        loss -= jnp.minimum(ratio * advantages, jnp.clip(ratio, 1 / 1.1, 1.1) * advantages).mean()
+    if settings.algorithm == "ppo":  # values are of the policy that acted, but for what follows the batch
+        critic = jnp.concatenate([rollouts.value, jax.lax.stop_gradient(values[-1:])])
+        v_t, discount_t, trace_t = next_values(critic, reward, *ends, 0.9, settings.bootstrap)
+        v, advantages = gae(critic[:-1], v_t, reward, discount_t, trace_t, 0.8)
     else:
+        v_t, discount_t, trace_t = next_values(values, reward, *ends, 0.9, settings.bootstrap)
+        v, advantages = vtrace(values[:-1], v_t, reward, discount_t, ratio, trace_t)
+    advantages = (advantages - advantages.mean()) / advantages.std(ddof=1)
+    near = rollouts.value + jnp.clip(values[:-1] - rollouts.value, -0.5, 0.5)
+    loss = 0.5 * jnp.maximum((values[:-1] - v) ** 2, (near - v) ** 2).mean()
+    if settings.algorithm == "impala":
         loss -= ((log_pi * chosen).sum(-1) * advantages).mean()
+    else:
+        loss -= jnp.minimum(ratio * advantages, jnp.clip(ratio, low, high) * advantages).mean()
     return loss + 0.1 * (jnp.exp(log_pi) * log_pi).sum(-1).mean()
 
 
-@pytest.mark.parametrize(("algorithm", "bootstrap"), [("appo", "explicit"), ("impala", "inferred")])
+@pytest.mark.differs(
+    "glam", there="the value loss compares each value with all returns of the batch", here="with its own return"
+)
+@pytest.mark.differs(
+    "glam",
+    there="Lamorel's examples normalise the advantages of each environment, with a deviation that divides by n",
+    here="they are normalised over the whole batch, by n - 1",
+    reference="advantages are not normalised, as in GLAM",
+)
+@pytest.mark.parametrize(
+    ("algorithm", "bootstrap"), [("appo", "explicit"), ("impala", "inferred"), ("ppo", "explicit")]
+)
 def test_an_update_is_a_step_of_adam_on_the_loss(algorithm, bootstrap):
     settings = Settings(algorithm=algorithm, exploration_coefficient=0.1, bootstrap=bootstrap, discount=0.9,
-                        max_gradient_norm=0.5)  # fmt: skip
+                        max_gradient_norm=0.5, gae_lambda=0.8, clip_ratio=0.2, clip_value=0.5)  # fmt: skip
     rollouts, params = make_rollouts(), make_params()
     state, metrics = train(settings, rollouts, updates=2)
     optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-4, 0.9, 0.999, 1e-6))

@@ -7,21 +7,15 @@ from motif_jax.networks.images import PALETTE, render, tile_atlas
 pytestmark = pytest.mark.quick
 
 
-def shrink(pixels: np.ndarray) -> np.ndarray:
-    """[11, ...] -> [6, ...]: every row repeated 6 times, then the mean of each 11."""
-    repeated = np.repeat(pixels.astype(np.float64), 6, axis=0)
-    return np.rint(repeated.reshape(6, 11, *pixels.shape[1:]).mean(1)).astype(np.uint8)
-
-
 def test_tiles_are_pillows_bitmap_font_shrunk_by_averaging():
-    drawing, image, font = ImageDraw, Image, ImageFont.load_default_imagefont()
     line = "".join(chr(code) if chr(code).isprintable() else " " for code in range(256))
     atlas = tile_atlas()
     assert atlas.shape == (256, 16, 6, 6, 3)
     for color, name in enumerate(PALETTE):
-        canvas = image.new("RGB", (256 * 6, 11))
-        drawing.Draw(canvas).text((0, 0), line, fill=f"#{name}", font=font)
-        strip = shrink(np.asarray(canvas)).reshape(6, 256, 6, 3)
+        canvas = Image.new("RGB", (256 * 6, 11))
+        ImageDraw.Draw(canvas).text((0, 0), line, fill=f"#{name}", font=ImageFont.load_default_imagefont())
+        rows = np.repeat(np.asarray(canvas).astype(np.float64), 6, axis=0)  # 11 rows become 6 means of 11 sixths each
+        strip = np.rint(rows.reshape(6, 11, 256, 6, 3).mean(1)).astype(np.uint8)
         np.testing.assert_array_equal(atlas[:, color], strip.swapaxes(0, 1))
 
 

@@ -1,6 +1,8 @@
-"""grpo and gigpo on games that the policy has written: against loops, and what must hold of whole rounds."""
+"""grpo and gigpo on games that the policy has written: against loops and TRL, and what must hold of whole rounds."""
 
+import itertools
 import json
+import subprocess
 from dataclasses import replace
 
 import jax
@@ -8,21 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import slow_terms
+from conftest import ROOT
 from tiny_decoder import LANGUAGE, VOCABULARY, new_params, random_rows
 from tiny_writer import make_value_model
 
+from benchmarks.peers.processes import PeerError, install
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.worlds import make_world
 from motif_jax.offline.losses import Play, TranscriptBatch, Weights, next_tokens
 from motif_jax.offline.recipes import GroupLearning, OfflineSettings, recipe_of
 from motif_jax.offline.update import group_objective, init_state, make_update, restricted
+from motif_jax.offline.values import ModelFunctions
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import NOT_WRITTEN, Played, ValueWriter, as_functions, play_tokens
 from motif_jax.stages.train_values.learning import advantages, as_batch, weights
 from motif_jax.structs import Episode, Turn
+from motif_jax.transcripts.render import Rows
 
 ALLOWED = np.arange(VOCABULARY) % 3 != 1
-WORDS = ("abcde", "bcdea", "cdeab", "ddabc", "eabcd", "aabbc")
 
 
 def batch_of(group, seed=0):
@@ -33,6 +38,11 @@ def batch_of(group, seed=0):
     advantage = rng.normal(size=shape).astype(np.float32)
     written = (-2 + 0.5 * rng.normal(size=shape)).astype(np.float32)
     return TranscriptBatch(rows, play=Play(advantage, weights(rows.is_action, group, 40), written))
+
+
+def loss_of(objective, given, batch):
+    sums = jax.jit(objective.sums)(given, batch)
+    return sum(weight * float(sums[name]) for name, weight in objective.weights.items())
 
 
 @pytest.mark.parametrize("values", [
@@ -53,9 +63,7 @@ def test_the_loss_is_that_of_loops_over_numbers(values):
     )  # fmt: skip
     model = restricted(LANGUAGE, jnp.asarray(ALLOWED), temperature)
     for chunk in (0, 5):
-        objective = group_objective(model, group, chunk)
-        sums = jax.jit(objective.sums)(Weights({"policy": now}, {}, {"reference": start}), batch)
-        loss = sum(weight * float(sums[name]) for name, weight in objective.weights.items())
+        loss = loss_of(group_objective(model, group, chunk), Weights({"policy": now}, {}, {"reference": start}), batch)
         np.testing.assert_allclose(loss, wanted, rtol=1e-4)
 
 
@@ -84,7 +92,7 @@ def test_updates_lower_the_loss_and_a_batch_may_be_learnt_in_parts():
 def test_tokens_are_as_probable_in_learning_as_when_they_were_written(tmp_path):
     """So ratios begin at 1. The temperature is not 1, some tokens are not allowed, and contexts have several turns."""
     model = make_value_model("grpo")
-    (tmp_path / "words.txt").write_text("\n".join(WORDS))
+    (tmp_path / "words.txt").write_text("abcde\nbcdea\ncdeab\nddabc\neabcd\naabbc")
     world = make_world({"world": "wordle", "options": json.dumps({"words": str(tmp_path / "words.txt")})})
     decoding = Decoding("sample", temperature=0.8, max_tokens=3, batch_size=4)
     games = play_tokens(world, ValueWriter(model, as_drawn=True), decoding, [0, 0, 1, 1], jax.random.key(3), 0, 1)
@@ -141,3 +149,62 @@ def test_long_games_are_truncated():
     assert (play.weight > 0).sum() == 3
     np.testing.assert_allclose(play.weight.sum(), 1.0, rtol=1e-6)
     assert not rows.segments[:, 5:].any()
+
+
+# ---- TRL
+
+ROWS, LENGTH, LIMIT = 6, 9, 16
+MEANS = {"episodes": "grpo", "tokens": "bnpo", "limit": "dr_grpo"}  # ours, and `loss_type`
+LEVELS = {"token": "token", "episode": "sequence"}  # ours, and `importance_sampling_level`
+CASES = [
+    {"mean_over": mean, "ratio": ratio, "reference_coefficient": beta, "clip_low": low, "clip_high": high}
+    for mean, ratio, beta, (low, high) in itertools.product(MEANS, LEVELS, (0.0, 0.3), ((0.2, 0.0), (0.1, 0.5)))
+]
+
+
+@pytest.fixture(scope="module")
+def trl_python():
+    try:
+        return install("trl", ROOT / ".venv-peers") / "bin" / "python"
+    except PeerError as error:
+        pytest.skip(f"TRL cannot be installed: {error}")
+
+
+def as_trl(case):
+    values = {"loss_type": MEANS[case["mean_over"]], "importance_sampling_level": LEVELS[case["ratio"]]}
+    values |= {"beta": case["reference_coefficient"], "epsilon": case["clip_low"], "scale_rewards": "group"}
+    return values | {"epsilon_high": case["clip_high"] or case["clip_low"], "max_completion_length": LIMIT}
+
+
+@pytest.mark.slow
+def test_the_loss_is_that_of_trl(trl_python, tmp_path):
+    """GRPOTrainer._compute_loss, in an environment of its own."""
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, VOCABULARY, (ROWS, LENGTH + 1)).astype(np.int32)
+    is_action = np.zeros((ROWS, LENGTH + 1), bool)
+    is_action[:, :LENGTH] = np.arange(LENGTH) < rng.integers(1, LENGTH + 1, ROWS)[:, None]
+    empty = np.zeros(tokens.shape, np.float32)
+    rows = Rows(tokens, np.ones_like(tokens), is_action, is_action & False, empty, empty.astype(np.int8))
+    logits = {name: rng.normal(size=(*tokens.shape, VOCABULARY)).astype(np.float32) for name in ("now", "start")}
+    odds = {name: array - np.log(np.exp(array).sum(-1, keepdims=True)) for name, array in logits.items()}
+    log_probs = {name: np.take_along_axis(array, np.asarray(next_tokens(rows))[..., None], -1)[..., 0]
+                 for name, array in odds.items()}  # fmt: skip
+    written = log_probs["now"] + 0.4 * rng.normal(size=tokens.shape).astype(np.float32)
+    advantage = rng.normal(size=(ROWS, 1)).astype(np.float32) + empty
+    arrays = log_probs | {"written": written, "mask": is_action.astype(np.float32)}
+    np.savez(
+        tmp_path / "given.npz", advantage=advantage[:, 0], **{name: one[:, :LENGTH] for name, one in arrays.items()}
+    )
+    command = [trl_python, ROOT / "tests/offline/trl_losses.py", tmp_path / "given.npz"]
+    done = subprocess.run([*command, json.dumps([*map(as_trl, CASES)])], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    wanted = json.loads(done.stdout.splitlines()[-1])
+
+    language = ModelFunctions(lambda params, *_: params, lambda params, hidden: hidden, VOCABULARY, VOCABULARY)
+    policies = {name: jnp.asarray(array) for name, array in logits.items()}
+    for case, loss in zip(CASES, wanted, strict=True):
+        group = GroupLearning(**case)
+        batch = TranscriptBatch(rows, play=Play(advantage, weights(is_action, group, LIMIT), written))
+        given = Weights({"policy": policies["now"]}, {}, {"reference": policies["start"]})
+        ours = loss_of(group_objective(language, group, 0), given, batch)
+        assert ours == pytest.approx(loss, rel=1e-5, abs=1e-6), case

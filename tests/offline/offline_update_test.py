@@ -29,19 +29,10 @@ SETTINGS = OfflineSettings(
 )  # fmt: skip
 
 
-def replies_for(rows, seed=0):
-    rng = np.random.default_rng(seed)
-    size = len(rows.tokens), 16
-    return Replies(
-        rng.normal(size=(*size, 3, WIDTH)).astype(np.float32),
-        -rng.random((*size, 3)).astype(np.float32),
-        rng.uniform(-1, 1, (*size, 2, WIDTH)).astype(np.float32),
-    )
-
-
 def batch_of(seed=0, num_rows=8, **more):
-    rows = random_rows(seed, num_rows, **more)
-    return TranscriptBatch(rows, replies_for(rows))
+    rng, size = np.random.default_rng(0), (num_rows, 16)
+    arrays = rng.normal(size=(*size, 3, WIDTH)), -rng.random((*size, 3)), rng.uniform(-1, 1, (*size, 2, WIDTH))
+    return TranscriptBatch(random_rows(seed, num_rows, **more), Replies(*(one.astype(np.float32) for one in arrays)))
 
 
 def start(recipe, settings=SETTINGS):
@@ -228,13 +219,9 @@ def written_out(recipe, settings):
         sums = sum_terms(PLAIN, recipe, settings, weights, batch) | count(recipe, batch)
         return sums, updates.follow(state.target, state.learnt, state.step, settings) if state.target else ()
 
-    return str(jax.make_jaxpr(program)(state, given, batch_of(num_rows=1))), *means_by(recipe, settings)
-
-
-def means_by(recipe, settings):
-    """The weights of the terms, and the count that divides cloning."""
     objective = objective_of(PLAIN, recipe, settings)
-    return objective.weights, objective.divisor_of("policy") if recipe.learns_policy else ""
+    divisor = objective.divisor_of("policy") if recipe.learns_policy else ""
+    return str(jax.make_jaxpr(program)(state, given, batch_of(num_rows=1))), objective.weights, divisor
 
 
 @pytest.mark.slow

@@ -12,6 +12,11 @@ from motif_jax.transcripts.render import TEMPLATES, Renderer, make_batch, planne
 from motif_jax.transcripts.store import turns_of
 
 
+def rows_of(episodes, **more):
+    renderer = Renderer(turns_of(episodes), TOKENISER, TEMPLATES["marks"])
+    return make_batch(renderer, planner(renderer, np.arange(len(episodes)), seed=0, **more)(0), 0)
+
+
 @pytest.mark.differs(
     "ilql",
     there="CHAI reads Q of new samples from a sum of hidden states (which lacks the last token of a cut "
@@ -24,9 +29,7 @@ def test_features_are_means_over_the_episode_and_the_reply():
     for number in range(6):
         turns = [Turn("abc"[: 1 + number % 3], -1.0), Turn("<b><g>"), Turn("de", -1.0), Turn("<y>"), Turn("a", 0.0)]
         episodes.append(Episode(tuple(turns[: 1 + 2 * (number % 3)]), terminal=True))
-    renderer = Renderer(turns_of(episodes), TOKENISER, TEMPLATES["marks"])
-    plan = planner(renderer, np.arange(6), packed=True, max_length=40, batch_rows=2, seed=0)(0)
-    rows = make_batch(renderer, plan, 0)  # with several episodes each
+    rows = rows_of(episodes, packed=True, max_length=40, batch_rows=2)  # with several episodes each
     policy = nnx.merge(model.graph, model.policy)
     hidden = np.asarray(policy(jnp.asarray(rows.tokens), jnp.asarray(rows.segments)))
     steps, first = utterance_steps(rows), np.asarray(first_of_segment(rows.segments))
@@ -46,12 +49,10 @@ def test_features_are_means_over_the_episode_and_the_reply():
 
 
 def test_a_reply_ends_where_the_context_is_full():
-    model, width = make_value_model(), POSITIONS + 6
+    model = make_value_model()
     (letter,) = TOKENISER.encode("a")
     episodes = [Episode((Turn("abcde" * 4, -1.0), Turn("<b><y>"), Turn("abc", 0.0)), terminal=True)]
-    renderer = Renderer(turns_of(episodes), TOKENISER, TEMPLATES["marks"])
-    plan = planner(renderer, np.arange(1), packed=False, max_length=width, batch_rows=1, seed=0)(0)
-    rows = make_batch(renderer, plan, 0)
+    rows = rows_of(episodes, packed=False, max_length=POSITIONS + 6, batch_rows=1)
     only = jnp.zeros(model.config.vocabulary, bool).at[letter].set(True)
     sample = make_replies(model.graph, only, model.renderer.stop, 1, 8, 2)
     replies = jax.jit(sample)(model.policy, rows, jax.random.split(jax.random.key(0), 1))
