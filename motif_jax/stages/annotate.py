@@ -78,6 +78,11 @@ def check(config: AnnotateConfig, of_captions: bool = False) -> None:
     section, backend, problem = config.annotate, make_backend(config), ""
     if not 0 <= section.shard < section.num_shards:
         problem = f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} ({FLAG}.shard)"
+    elif section.samples > 1 and not (backend.is_model and section.mode == "reason" and section.sampling.temperature):
+        problem = (
+            "only a model in mode reason answers in several samples, at a temperature above 0 "
+            f"({FLAG}.samples, .backend, .mode, .sampling.temperature)"
+        )
     elif section.order == "disagreement" and (section.num_shards > 1 or backend.in_process):
         problem = (
             "order disagreement needs all answers in one job, and memory beside that of vllm: use num_shards=1, and "
