@@ -245,4 +245,4 @@ def test_ranking_begins_with_the_parameters_of_an_earlier_reward(tmp_path, monke
     raw = reward(messages("", *TEXTS)).raw
     better = np.tanh((raw[1:] - raw[0]) / 2)
     assert anchored.tolist() == pytest.approx(np.where(better >= 0.2, better, 0.0).tolist(), rel=1e-4, abs=1e-5)
-    refusal(lambda: start_from(tmp_path, monkeypatch, kind="ranking", message="lt_cnn"), "the encoder 'lt_cnn', not")
+    refusal(lambda: start_from(tmp_path, monkeypatch, kind="ranking", message="lt_cnn"), "not 'lt_cnn'")
