@@ -152,7 +152,7 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
             with contextlib.suppress(ValueError):
                 vector = np.array(numbers, np.float32)
             if not len(vector) == size > 0 or not (np.abs(vector) < MOST).all():  # sums of squares must be finite, too
-                raise ValueError(f"line {number:,} is not a word with its numbers")
+                raise ValueError(f"line {number:,} is not a word with its numbers, or one is not finite")
             vectors.setdefault(word, vector)
             if len(vectors) >= MOST_WORDS:
                 break

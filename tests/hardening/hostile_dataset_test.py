@@ -95,8 +95,8 @@ def test_what_is_not_needed_is_left_out_with_a_line(source, outside, tmp_path, c
 @pytest.mark.parametrize(("name", "content", "problem"), [
     ("prob.npy", np.full(PUBLISHED_PAIRS, 7.5, np.float32), "it does not have the probabilities of this dataset"),
     ("prob.npy", np.zeros((1, PUBLISHED_PAIRS), np.float32), "it does not have the probabilities of this dataset"),
-    ("merged.json", b'{"facts": {}}', "'missing_shards'"),
-    ("merged.json", b'{"facts": {}, "missing_shards": []}', "'dataset'"),
+    ("merged.json", b'{"facts": {}}', "'missing_shards' is missing, or not known"),
+    ("merged.json", b'{"facts": {}, "missing_shards": []}', "'dataset' is missing, or not known"),
 ])  # fmt: skip
 def test_labels_that_this_program_did_not_write_are_refused(source, tmp_path, name, content, problem):
     (source / "dataset.json").write_text("{}")
