@@ -75,6 +75,7 @@ class DistillationValues:
 # Kinds of online rewards that a judge's labels decide, and whether its questions compare two captions.
 JUDGED = {"retrieval": False, "classification": False, "ranking": True}
 KINDS = (*JUDGED, *ONLINE_REWARDS)
+LOOKED_UP = ("retrieval", *ONLINE_REWARDS)  # kinds without a network
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"  # flag
 GOALS = f"{SECTION}.goals"
@@ -188,7 +189,7 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
     section, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
     judgeless = find(ONLINE_REWARDS, section.kind)
     turns = parse_goals(section.goals)
-    if section.order == "uncertain" and section.kind not in ("classification", "ranking"):
+    if section.order == "uncertain" and section.kind in LOOKED_UP:
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     try:
         if judgeless:

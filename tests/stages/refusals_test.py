@@ -51,6 +51,7 @@ ROWS = [
     ("online", {"policy.online.goals": "gold"}, "must be a schedule such as "),
     ("online", {"policy.online.goals": "gold@0,stairs@7,combat@7"}, "whose steps begin with 0 and rise"),
     ("online", {"policy.online.goals": "gold@0,stars@7"}, "and not 'stars'"),
+    ("online", {"policy.online.order": "uncertain"}, "needs a network, which 'retrieval' lacks"),
     ("online", {"policy.online.kind": "words"}, "needs a file of word vectors"),
     ("online", {"policy.online.init_from": "/none"}, "there is no directory '/none'"),
     ("online", {"annotate.backend": "score"}, "cannot be asked during training"),
