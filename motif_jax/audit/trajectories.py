@@ -248,13 +248,18 @@ def _lines(binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _json_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
     """Yields the rows after the numbers of their lines; a torn last line, whose writer runs, is left out."""
+    decode = json.JSONDecoder(parse_constant=_refuse).decode
     for number, line in _lines(binary):
         try:
-            yield number, json.loads(line.decode())
+            yield number, decode(line.decode())
         except (ValueError, RecursionError) as error:
             if not line.endswith(b"\n"):
                 return
             raise ValueError(f"line {number:,}: it is not JSON: {error}") from None
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not a number")
 
 
 def _monitor_rows(binary: BinaryIO, outcome: str) -> Iterator[tuple[int, Any]]:
