@@ -268,8 +268,7 @@ def test_the_repetition_of_a_text_counts_its_phrases():
 BAD = {
     "[1, 2]": "line 2: it is [1, 2], not an object with episode and reward",
     "{": "line 2: it is not JSON: Expecting property name",
-    '{"episode": 1, "reward": NaN}': "line 2: reward is nan, not a number up to 1e+30, nor up to 32 by name",
-    '{"episode": 1, "reward": 1, "worth": NaN}': "line 2: worth is nan, not a number up to 1e+30",
+    '{"episode": 1, "reward": NaN}': "line 2: it is not JSON: NaN is not a number",
     '{"episode": 1, "reward": {"a": true}}': "line 2: reward is {'a': True}, not a number up to 1e+30",
     '{"episode": 1, "reward": {}}': "line 2: reward is {}, not a number",
     json.dumps(ROW | {"episode": 1, "reward": dict.fromkeys(map(str, range(33)), 1)}): "line 2: reward is {'0': 1, ",
