@@ -170,6 +170,7 @@ def refuse(file, sentence):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("more", "sentence"), [
+    ({"changes": {"general.alignment": float("nan")}}, "cannot convert float NaN to integer"),
     ({"arch": "gemma2"}, "general.architecture must be one of llama, qwen2, qwen3, not 'gemma2'"),
     ({"changes": {"llama.block_count": None}}, "has not the expected form: KeyError.'llama.block_count'"),
     ({"changes": {"llama.block_count": 3}}, r"9 tensors in .* do not fit the llama of its config"),

@@ -137,7 +137,7 @@ def test_missing_files_are_named(tmp_path):
 def test_an_invalid_index_is_refused(tmp_path):
     write_own("gpt2", tmp_path, shard_bytes=20_000)
     tensor, file = sorted(json.loads((tmp_path / INDEX).read_text())["weight_map"].items())[0]
-    for name in (5, "../../etc/passwd.safetensors"):
+    for name in (5, "../../etc/passwd.safetensors", f"./{file}"):
         change_json(tmp_path / INDEX, weight_map={tensor: name})
         refuse(tmp_path, f"there is no {name} in|must name files beside it")
     change_json(tmp_path / INDEX, weight_map={tensor: file})

@@ -68,6 +68,7 @@ ROWS = [
     ("values", {"train_values.start": "new"}, "such as ilql+joint"),
     ("values", {"train_values.batch_size": 8, "train_values.num_parts": 3}, "cannot be split into 3 parts"),
     ("values", {"train_values.recipe": "ilql+joint", "language.lora_rank": 2}, "a given policy"),
+    ("values", {"train_values.value_min": 2.0, "train_values.value_max": -2.0}, "value_min must be below value_max"),
     ("values by playing", {"train_values.group_size": 5}, "16 games cannot be cut into groups of 5"),
     ("values by playing", {"train_values.games": 0}, "chooses its checkpoint by the return of games"),
     ("values by playing", {"decoding.top_k": 3}, "top_k must be 0, and top_p 1"),

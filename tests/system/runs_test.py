@@ -15,6 +15,7 @@ from motif_jax.system.runs import parse_seeds, parse_sweep, plan
 def test_seeds_are_a_number_of_them_or_a_list():
     assert parse_seeds("3") == [0, 1, 2]
     assert parse_seeds("7, 3") == [7, 3]
+    assert parse_seeds("3, 03") == [3]
     assert parse_seeds("") == []
 
 
