@@ -112,7 +112,7 @@ class _Bytes:
             raise ValueError("it does not begin with GGUF and the version 2 or 3, little-endian")
         num_tensors, num_values = self.number("Q"), self.number("Q")
         metadata = {(name := self.text()): self.value(name in (TOKENS, KINDS, MERGES)) for _ in range(num_values)}
-        described = [(self.text(), *self.tensor()) for _ in range(num_tensors)]
+        described = [self.tensor() for _ in range(num_tensors)]
         align = int(metadata.get("general.alignment", 32))  # ValueError for NaN, with which no comparison is true
         start = end = -(-self.file.tell() // align) * align
         tensors: dict[str, GgufTensor] = {}
@@ -153,18 +153,18 @@ class _Bytes:
         data = self.take(count * struct.calcsize(SCALARS[kind]))
         return np.frombuffer(data, f"<{SCALARS[kind]}") if keep else None
 
-    def tensor(self) -> tuple[str, list[int], int]:
-        """Type, shape and offset of a tensor."""
+    def tensor(self) -> tuple[str, str, list[int], int]:
+        """Name, type, shape and offset of a tensor."""
         from gguf.constants import GGMLQuantizationType
 
-        dims = self.number("I")
+        name, dims = self.text(), self.number("I")
         if not 1 <= dims <= 4:
             raise ValueError(f"it has a tensor of {dims} dimensions, not 1 to 4")
         shape = [self.number("Q") for _ in range(dims)][::-1]
         kind = GGMLQuantizationType(self.number("I")).name  # ValueError if there is no such type
         if kind not in TYPES:
             raise ValueError(f"it has a tensor of the type {kind}, but must have {', '.join(TYPES)}")
-        return kind, shape, self.number("Q")
+        return name, kind, shape, self.number("Q")
 
 
 def _row_bytes(kind: str, numbers: int) -> int:
@@ -184,12 +184,11 @@ def read_gguf_config(path: Path) -> LanguageConfig:
     """Reads the architecture alone."""
     header = read_header(path)
     with legible(f"the model of {str(path)!r}"), well_formed():
-        return config_from_hub(_hub_values(header))
+        return config_from_hub(_hub_values(*header))
 
 
-def _hub_values(header: Header) -> dict[str, Any]:
+def _hub_values(metadata: dict[str, Any], tensors: dict[str, GgufTensor]) -> dict[str, Any]:
     """The content of the config.json that the metadata stand for."""
-    metadata, tensors = header
     family = metadata.get("general.architecture")
     if family not in FAMILIES:
         raise ValueError(f"its general.architecture must be one of {', '.join(FAMILIES)}, not {family!r:.80}")
@@ -203,33 +202,27 @@ def _hub_values(header: Header) -> dict[str, Any]:
         "max_position_embeddings": "context_length", "rms_norm_eps": "attention.layer_norm_rms_epsilon",
     }  # fmt: skip
     head_size = value("attention.key_length", value("rope.dimension_count"))
-    supported = {"expert_count": 0, "attention.causal": True, "rope.scale_linear": 1.0}
-    if head_size is not None:
-        supported["rope.dimension_count"] = head_size  # all numbers of a head are rotated
-    for name, only in supported.items():
-        if value(name, only) != only:
+    # All numbers of a head are rotated.
+    only = {"rope.dimension_count": head_size, "expert_count": 0, "attention.causal": True, "rope.scale_linear": 1.0}
+    for name, supported in only.items():
+        if value(name, supported) != supported:
             raise ValueError(f"its {family}.{name} is {value(name)!r:.80}, which is not supported")
-    hub = {
+    # Control tokens with well-known names end a text, too.
+    ends = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
+    if TOKENS in metadata:
+        tokens = enumerate(zip(*_words(metadata), strict=True))
+        ends += [number for number, (word, kind) in tokens if kind == CONTROL and word in ENDS]
+    window = value("attention.sliding_window")
+    return {
         "model_type": family, "vocab_size": tensors["token_embd.weight"].shape[0],
         **{name: metadata[f"{family}.{their_name}"] for name, their_name in names.items()},
         "num_key_value_heads": value("attention.head_count_kv"), "rope_theta": value("rope.freq_base"),
         "head_dim": head_size, "tie_word_embeddings": "output.weight" not in tensors,
         "attention_bias": "blk.0.attn_q.bias" in tensors, "mlp_bias": "blk.0.ffn_up.bias" in tensors,
-        "rope_scaling": _rope_scaling(value, tensors),
-        "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"), "eos_token_id": _ends(metadata),
+        "rope_scaling": _rope_scaling(value, tensors), "sliding_window": window,
+        "use_sliding_window": window is not None, "pad_token_id": metadata.get("tokenizer.ggml.padding_token_id"),
+        "eos_token_id": list(dict.fromkeys(end for end in ends if end is not None)),
     }  # fmt: skip
-    if (window := value("attention.sliding_window")) is not None:
-        hub |= {"sliding_window": window, "use_sliding_window": True}
-    return hub
-
-
-def _ends(metadata: dict[str, Any]) -> list[Any]:
-    """The tokens that end a text: those that the metadata name, and control tokens with well-known names."""
-    ends = [metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("eos", "eot")]
-    if TOKENS in metadata:
-        tokens = enumerate(zip(*_words(metadata), strict=True))
-        ends += [number for number, (word, kind) in tokens if kind == CONTROL and word in ENDS]
-    return list(dict.fromkeys(end for end in ends if end is not None))
 
 
 def _rope_scaling(value: Callable[..., Any], tensors: dict[str, GgufTensor]) -> dict[str, Any] | None:
@@ -274,15 +267,6 @@ def read_gguf_tensors(path: Path, config: LanguageConfig) -> dict[str, GgufTenso
 # ---- tokeniser
 
 
-class PreTokeniser(NamedTuple):
-    """A value of tokenizer.ggml.pre as entries of tokenizer.json."""
-
-    steps: tuple[dict[str, Any], ...]
-    normalizer: dict[str, Any] | None = None
-    whole_words: bool = False  # a word that is a token is not put together from its parts
-    begins: bool = False  # a special token begins each text, unless add_bos_token says otherwise
-
-
 def _byte_level(use_regex: bool) -> dict[str, Any]:
     return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
 
@@ -297,16 +281,12 @@ def _split(digits: str) -> tuple[dict[str, Any], ...]:
     return split, _byte_level(use_regex=False)
 
 
-GPT2 = PreTokeniser((_byte_level(use_regex=True),))
-LLAMA3 = PreTokeniser(_split(r"\p{N}{1,3}"), whole_words=True, begins=True)
-PRE_TOKENISERS = {  # by the name in the file; the tokenisers are those of the published models
-    "default": GPT2,
-    "gpt-2": GPT2,
-    "smollm": PreTokeniser(({"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True))),
-    "qwen2": PreTokeniser(_split(r"\p{N}"), normalizer={"type": "NFC"}),
-    "llama-bpe": LLAMA3,
-    "llama3": LLAMA3,
-    "llama-v3": LLAMA3,
+LLAMA3 = "llama-bpe"  # takes a word that is a token whole; a special token begins each text
+PRE_TOKENISERS = {  # the values of tokenizer.ggml.pre, which stand for the tokenisers of published models
+    "gpt-2": (_byte_level(use_regex=True),),
+    "smollm": ({"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True)),
+    "qwen2": _split(r"\p{N}"),
+    LLAMA3: _split(r"\p{N}{1,3}"),
 }
 
 
@@ -323,7 +303,6 @@ def _tokenizer_json(metadata: dict[str, Any]) -> str:
     if kind != "gpt2" or pre not in PRE_TOKENISERS:
         known = f"gpt2 (BPE of bytes) with one of {', '.join(PRE_TOKENISERS)}"
         raise ValueError(f"its tokenizer.ggml.model and .pre must be {known}, not {kind!r:.80} with {pre!r:.80}")
-    split = PRE_TOKENISERS[pre]
     words, kinds = _words(metadata)
     added = [
         {"id": number, "content": words[number], "special": kinds[number] == CONTROL, "single_word": False,
@@ -331,13 +310,14 @@ def _tokenizer_json(metadata: dict[str, Any]) -> str:
         for number in range(len(words)) if kinds[number] in (CONTROL, OWN)
     ]  # fmt: skip
     content = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added, "normalizer": split.normalizer,
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": list(split.steps)},
-        "post_processor": _template(metadata, words, split.begins),
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+        "normalizer": {"type": "NFC"} if pre == "qwen2" else None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": PRE_TOKENISERS[pre]},
+        "post_processor": _template(metadata, words, pre == LLAMA3),
         "decoder": _byte_level(use_regex=True),
         "model": {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
-            "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "ignore_merges": split.whole_words,
+            "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "ignore_merges": pre == LLAMA3,
             "vocab": {word: number for number, word in enumerate(words)},
             "merges": [merge.split(" ") for merge in metadata[MERGES]],
         },
@@ -358,15 +338,11 @@ def _words(metadata: dict[str, Any]) -> tuple[list[str], list[int]]:
 def _template(metadata: dict[str, Any], words: list[str], begins: bool) -> dict[str, Any]:
     """The entry of tokenizer.json that puts special tokens around texts; `begins`: by default one before them."""
     special: dict[str, dict[str, Any]] = {}
-    around: dict[str, list[dict[str, Any]]] = {"bos": [], "eos": []}
-    for name, default in (("bos", begins), ("eos", False)):
+    single: list[dict[str, Any]] = [{"Sequence": {"id": "A", "type_id": 0}}]
+    for name, default, at in (("bos", begins, 0), ("eos", False, 2)):
         number = metadata.get(f"tokenizer.ggml.{name}_token_id")
-        if not metadata.get(f"tokenizer.ggml.add_{name}_token", default) or number is None:
-            continue
-        special[words[number]] = {"id": words[number], "ids": [number], "tokens": [words[number]]}
-        around[name] = [{"SpecialToken": {"id": words[number], "type_id": 0}}]
-    one, other = (
-        [*around["bos"], {"Sequence": {"id": name, "type_id": number}}, *around["eos"]]
-        for number, name in enumerate("AB")
-    )
-    return {"type": "TemplateProcessing", "single": one, "pair": [*one, *other], "special_tokens": special}
+        if metadata.get(f"tokenizer.ggml.add_{name}_token", default) and number is not None:
+            special[words[number]] = {"id": words[number], "ids": [number], "tokens": [words[number]]}
+            single.insert(at, {"SpecialToken": {"id": words[number], "type_id": 0}})
+    pair = [*single, {"Sequence": {"id": "B", "type_id": 1}}]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}

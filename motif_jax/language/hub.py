@@ -75,21 +75,15 @@ def read_language_model(
             config = config._replace(tied=isinstance(other, Tensor) and same(head, other))
         graph, shapes = _split_shapes(config, types, remat)
         wanted = leaves_by_path(shapes)
-        _check(directory, config, wanted, tensors)
+        _check(directory, config, wanted, tensors, adapter)
         arrays = {path: np.empty(leaf.shape, leaf.dtype) for path, leaf in wanted.items()}
-        unused = {*adapter.tensors} if adapter else set()
         for path, at, name, place, _ in parts_of(config, wanted):
             tensor, part = tensors[name].array, arrays[path][at]
-            if adapter:
-                tensor = adapter.added(name, tensor)
-                unused.difference_update(adapter.names(name))
-            view = place.ours(tensor)
+            view = place.ours(adapter.added(name, tensor) if adapter else tensor)
             for first in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
                 part[..., first : first + 256] = view[..., first : first + 256]
             if not np.isfinite(part).all():
                 raise UserError(f"{name} in {tensors[name].file!r} has a value that is not finite")
-        if unused:
-            raise UserError(f"the adapter in {str(directory)!r} has {min(unused)!r:.200}, which the model lacks")
         return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
 
 
@@ -170,10 +164,13 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
 
 
 def _check(
-    directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
-) -> None:
+    directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor | gguf_file.GgufTensor],
+    adapter: Adapter | None,
+) -> None:  # fmt: skip
     """Raises UserError if tensors are missing, unknown, or of another shape."""
-    shapes = {part.name: list(part.shape) for part in parts_of(config, wanted)}
+    shapes = {name: list(shape) for *_, name, _, shape in parts_of(config, wanted)}
+    if adapter and (unused := adapter.tensors.keys() - {factor for name in shapes for factor in adapter.names(name)}):
+        raise UserError(f"the adapter in {str(directory)!r} has {min(unused)!r:.200}, which the model lacks")
     found = {name: tensor.shape for name, tensor in tensors.items() if not (name == HEAD and config.tied)}
     if wrong := sorted(name for name in shapes | found if shapes.get(name) != found.get(name)):
         first = f"the shape of {wrong[0]!r:.200} is {found.get(wrong[0])!s:.100}, not {shapes.get(wrong[0])}"
@@ -283,11 +280,6 @@ class HubTensor(NamedTuple):
     transposed: bool = False
     third: int | None = None  # 0, 1 or 2: our array is this third along the last axis
 
-    def their_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The shape of the tensor, from the shape of our array in one block."""
-        shape = shape[::-1] if self.transposed else shape
-        return shape if self.third is None else (*shape[:-1], 3 * shape[-1])
-
     def ours(self, tensor: np.ndarray) -> np.ndarray:
         """Our array, as a view of the tensor."""
         if self.third is not None:
@@ -363,32 +355,23 @@ def canonical(name: str, config: LanguageConfig) -> str | None:
     return ALIASES.get(config.family, {}).get(name, name)
 
 
-def blocks_of(shape: tuple[int, ...], tensor: HubTensor) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """The names of the tensors that contain one of our arrays, with the shape of our part of each."""
-    if "{}" not in tensor.name:
-        yield tensor.name, shape
-        return
-    for number in range(shape[0]):
-        yield tensor.name.format(number), shape[1:]
+def parts_of(
+    config: LanguageConfig, leaves: Mapping[tuple[str, ...], Any]
+) -> Iterator[tuple[tuple[str, ...], Any, str, HubTensor, tuple[int, ...]]]:
+    """The parts of a model's arrays, or shapes, that are each in a single tensor.
 
-
-class Part(NamedTuple):
-    """A part of one of our arrays that is in a single tensor."""
-
-    path: tuple[str, ...]  # of our array
-    at: Any  # index of the part in it
-    name: str  # of the tensor
-    place: HubTensor
-    shape: tuple[int, ...]  # of the tensor
-
-
-def parts_of(config: LanguageConfig, leaves: Mapping[tuple[str, ...], Any]) -> Iterator[Part]:
-    """All parts of the arrays, or shapes, of a model."""
+    Yields the path of our array, the index of the part in it, and the tensor: its name, place and shape.
+    """
     places = hub_tensors(config)
     for path, leaf in leaves.items():
         place = places[".".join(path)]
-        for number, (name, shape) in enumerate(blocks_of(leaf.shape, place)):
-            yield Part(path, number if "{}" in place.name else ..., name, place, place.their_shape(shape))
+        stacked = "{}" in place.name
+        shape = leaf.shape[1:] if stacked else leaf.shape
+        shape = shape[::-1] if place.transposed else shape
+        if place.third is not None:
+            shape = *shape[:-1], 3 * shape[-1]
+        for number in range(leaf.shape[0] if stacked else 1):
+            yield path, number if stacked else ..., place.name.format(number), place, shape
 
 
 # ---- adapters
@@ -471,29 +454,26 @@ def write_adapter(directory: Path, model: Any, base: str) -> None:
     low = [(".".join(map(str, path)), module) for path, module in nnx.iter_modules(model) if type(module) is LowRank]
     if not low:
         raise UserError("this language model has no low-rank additions: lora_rank was 0")
-    fused = model.config.family == "gpt2"  # its matrices are [inputs, outputs], and q, k and v are one
-    parts: dict[str, dict[int, tuple[np.ndarray, np.ndarray]]] = {}
+    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
     for path, module in low:
-        hub_tensor = hub_tensors(model.config)[f"{path}.kernel"]
-        a, b = np.asarray(module.low_a[...]), np.asarray(module.low_b[...])
-        third = -1 if hub_tensor.third is None else hub_tensor.third  # -1: the whole matrix
-        for number, (name, _) in enumerate(blocks_of(a.shape, hub_tensor)):
-            parts.setdefault(name.removesuffix(".weight"), {})[third] = a[number].T, b[number].T
+        place = hub_tensors(model.config)[f"{path}.kernel"]
+        factors = np.asarray(module.low_a[...]), np.asarray(module.low_b[...])
+        for number, (a, b) in enumerate(zip(*factors, strict=True)):
+            if place.third is not None:  # each third has its own part of the rank
+                size = b.shape[1]
+                b = np.pad(b, ((0, 0), (place.third * size, (2 - place.third) * size)))
+            parts.setdefault(place.name.format(number).removesuffix(".weight"), []).append((a.T, b.T))
     tensors: dict[str, np.ndarray] = {}
     ranks: dict[str, int] = {}
     for name, thirds in parts.items():
-        a = np.concatenate([low for low, _ in thirds.values()])
-        b = np.concatenate([  # each third has its own part of the rank
-            high if third < 0 else np.pad(high, ((third * len(high), (2 - third) * len(high)), (0, 0)))
-            for third, (_, high) in thirds.items()
-        ], 1)  # fmt: skip
+        a, b = (np.concatenate(each, axis) for axis, each in enumerate(zip(*thirds, strict=True)))
         tensors |= {f"{LORA_PREFIX}{name}{end}": factor for end, factor in zip(LORA_ENDS, (a, b), strict=True)}
         ranks[name] = len(a)
     rank, factor = low[0][1].low_a.shape[-1], low[0][1].factor
     content = {
         "peft_type": "LORA", "task_type": "SEQ_2_SEQ_LM" if model.config.family == "t5" else "CAUSAL_LM",
         "base_model_name_or_path": base, "r": rank, "lora_alpha": factor * rank, "lora_dropout": 0.0, "bias": "none",
-        "target_modules": sorted(parts), "fan_in_fan_out": fused, "inference_mode": True,
+        "target_modules": sorted(parts), "fan_in_fan_out": model.config.family == "gpt2", "inference_mode": True,
         "rank_pattern": {re.escape(name): count for name, count in ranks.items() if count != rank},
         "alpha_pattern": {re.escape(name): factor * count for name, count in ranks.items() if count != rank},
     }  # fmt: skip

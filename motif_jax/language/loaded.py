@@ -39,7 +39,7 @@ from motif_jax.language.generation import (
 from motif_jax.language.model import PrefixState, Types, repeat_rows
 from motif_jax.language.packing import pad_rows
 from motif_jax.language.scoring import ChoiceTree, make_tree, score
-from motif_jax.structs import UserError, refuse
+from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, write_tokeniser
 
 MULTIPLE = 8  # trees of choices are padded to a multiple of 8 nodes, so that few programs are compiled
@@ -128,14 +128,9 @@ class Language:
         """
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
         rows = self._encode(contexts, special, marks)
-        starts = [self.tokeniser.encode(text) for text in begin] if begin is not None else [[] for _ in rows]
-        refuse(
-            (
-                not (temperature >= 0 and top_k >= 0 and 0 <= top_p <= 1 and beams >= 1),
-                "temperature and top_k must be at least 0, top_p from 0 to 1, and beams at least 1",
-            ),
-            (len(starts) != len(rows), f"there are {len(starts)} texts to begin with, but {len(rows)} contexts"),
-        )
+        starts: list[list[int]] = [[] for _ in rows]
+        if begin is not None:
+            starts = [self.tokeniser.encode(text) for text, _ in zip(begin, rows, strict=True)]
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         written = self.generate_tokens(
             rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,
@@ -154,7 +149,12 @@ class Language:
         `starts`: tokens with which the continuations begin, one list per text. The tokens that ended the continuations
         are left out.
         """
-        allowed_tokens = self._may_generate(allowed)
+        # Never padding, nor rows of the embedding beyond the tokeniser. [V] bool
+        allowed_tokens = np.arange(self.config.vocabulary) < self.tokeniser.size
+        if self.config.pad >= 0 and self.config.pad not in self.config.ends:
+            allowed_tokens[self.config.pad] = False
+        if allowed is not None:
+            allowed_tokens &= np.isin(np.arange(self.config.vocabulary), [*allowed])
         ends = (*self.config.ends, *ends)
         stops = no_limits(self.config.vocabulary, 0, ends).stops
         run = self._program(max_tokens, beams, shift)
@@ -166,7 +166,7 @@ class Language:
             for number, row in enumerate(chunk):
                 forced[number, : len(starts[row])] = starts[row]
             filled = jnp.asarray(self._fill(forced, len(chunk)))
-            limits = TokenLimits(allowed_tokens, stops, filled, jnp.int32(max(self.config.pad, 0)))
+            limits = TokenLimits(jnp.asarray(allowed_tokens), stops, filled, jnp.int32(max(self.config.pad, 0)))
             chunk_keys = keys[np.resize(chunk, self._size(len(chunk)))]
             padded = self._pad([rows[row] for row in chunk])
             settings = sampling, limits, np.float32(length_penalty), shift_arguments
@@ -251,17 +251,6 @@ class Language:
         """Tokens and segments, padded with copies of the first row."""
         tokens, segments = pad_rows(rows)
         return shard((self._fill(tokens, len(rows)), self._fill(segments, len(rows))), self._mesh)
-
-    def _may_generate(self, allowed: Iterable[int] | None) -> jax.Array:
-        """Which tokens may be generated: never padding, nor rows of the embedding beyond the tokeniser. [V] bool"""
-        allowed_tokens = np.arange(self.config.vocabulary) < self.tokeniser.size
-        if self.config.pad >= 0 and self.config.pad not in self.config.ends:
-            allowed_tokens[self.config.pad] = False
-        if allowed is not None:
-            only = np.zeros_like(allowed_tokens)
-            only[list(allowed)] = True
-            allowed_tokens &= only
-        return jnp.asarray(allowed_tokens)
 
     def _make_guided(self, room: int, repeats: int) -> tuple[Callable[..., Any], ...]:
         """Compiled: reads a context; reads a token per row; draws tokens."""
@@ -350,7 +339,7 @@ class NextTokens:
     def __init__(self, language: Language, ids: Sequence[int]):
         """`ids`: tokens whose log-probabilities are wanted. [K]"""
         self._language, self._ids = language, jnp.asarray(ids)
-        self._states: dict[tuple[int, ...], dict[int, PrefixState]] = {}  # by beginning, and by the room for nodes
+        self._states: dict[tuple[tuple[int, ...], int], PrefixState] = {}  # by beginning and room for nodes
         self._nodes = 256 if jax.default_backend() == "cpu" else 2048  # of a tree
         graph = language.graph
 
@@ -388,18 +377,17 @@ class NextTokens:
         least = min(map(len, rows)) - 1  # the last token of each row stays
         first, last = min(map(tuple, rows)), max(map(tuple, rows))  # in the order of tokens, all rows lie between
         shared = first[: min(common(first, last), least)]
-        cached = [begin for begin in self._states if begin and shared[: len(begin)] == begin]
+        cached = [begin for begin, _ in self._states if begin and shared[: len(begin)] == begin]
         return max(cached, key=len, default=shared)
 
     def _state(self, begin: tuple[int, ...], room: int) -> PrefixState:
-        if begin not in self._states and len(self._states) == KEPT:
-            del self._states[next(iter(self._states))]  # the oldest one, before there is another
-        states = self._states.setdefault(begin, {})
-        if room not in states:
+        if (begin, room) not in self._states:
+            if len(self._states) == KEPT:
+                del self._states[next(iter(self._states))]  # the oldest one, before there is another
             tokens = np.array([begin or (0,)], np.int32)
             segments = np.full(tokens.shape, bool(begin), np.int32)  # a place of padding, if nothing is common
-            states[room] = self._read_begin(self._language.params, tokens, segments, room)
-        return states[room]
+            self._states[begin, room] = self._read_begin(self._language.params, tokens, segments, room)
+        return self._states[begin, room]
 
 
 def common(first: Sequence[int], second: Sequence[int]) -> int:

@@ -328,32 +328,23 @@ class Stack(nnx.Module):
         shape = config.buckets, config.heads
         self.relative = nnx.Param(normal(rngs.params(), shape, types.params)) if relative else None
 
-    def __call__(self, x: jax.Array, sight: Sight, memory: Memory | None = None, shared: int = 0) -> jax.Array:
-        """Hidden states, after the norm, of embedded tokens that attend to each other. [B, T, width] -> the same
-
-        `shared`: the mask has that many more slots, at its beginning, which stand for the first ones of the first row.
-        """
-        return self._run(x, sight, memory, None, shared=shared)[0]
-
-    def begin(self, x: jax.Array, sight: Sight, room: int) -> tuple[jax.Array, Cache]:
-        """As `__call__`; also keeps keys and values, with `room` for those of more tokens."""
-        hidden, cache = self._run(x, sight, None, None, keep=True)
-        return hidden, jax.tree.map(lambda part: jnp.pad(part, [(0, 0)] * (part.ndim - 2) + [(0, room), (0, 0)]), cache)
-
-    def read(
-        self, x: jax.Array, sight: Sight, cache: Cache, at: jax.Array, memory: Memory | None = None
-    ) -> tuple[jax.Array, Cache]:
-        """Hidden states of tokens [B, T, width], which attend to the cache and are written to it from slot `at` on."""
-        return self._run(x, sight, memory, cache, at)
-
-    def _run(
-        self, x: jax.Array, sight: Sight, memory: Memory | None, cache: Cache | None, at: jax.Array | int = 0,
-        keep: bool = False, shared: int = 0,
+    def __call__(
+        self, x: jax.Array, sight: Sight, memory: Memory | None = None, cache: Cache | None = None,
+        at: jax.Array | int = 0, keep: bool = False, shared: int = 0,
     ) -> tuple[jax.Array, Cache]:  # fmt: skip
-        """Returns hidden states, and the new cache; without a cache and with `keep`, one of the tokens of x."""
-        bias, turn = self._bias(sight), None
-        if self.config.positions == "rotary":
-            turn = rotary_turn(sight.positions, self.config.head_size, self.config.rotary)
+        """Hidden states, after the norm, of embedded tokens that attend to each other, and the new cache.
+
+        `cache`: the tokens also attend to it, and are written to it from slot `at` on. `keep`: without a cache, returns
+        one of these tokens. `shared`: the mask has that many more slots, at its beginning, which stand for the first
+        ones of the first row. [B, T, width] -> the same
+        """
+        config, bias, turn = self.config, None, None
+        if self.relative is not None:  # T5's bias by relative position, the same in all blocks. [B, N, T, S]
+            distance = sight.key_positions[:, None] - sight.positions[:, :, None]
+            buckets = relative_buckets(distance, self.both_ways, config.buckets, config.max_distance)
+            bias = self.relative[...].astype(jnp.float32)[buckets].transpose(0, 3, 1, 2)
+        if config.positions == "rotary":
+            turn = rotary_turn(sight.positions, config.head_size, config.rotary)
         graph, params = nnx.split(self.blocks)
         blocks = params, None if memory is None else jax.tree.map(lambda part: part.swapaxes(0, 1), memory.pairs)
 
@@ -395,15 +386,6 @@ class Stack(nnx.Module):
 
         keys, values = jax.lax.map(run, params)
         return Memory(memory.mask, None, (keys.swapaxes(0, 1), values.swapaxes(0, 1)))
-
-    def _bias(self, sight: Sight) -> jax.Array | None:
-        """T5's bias by relative position, the same in all blocks. [B, N, T, S]"""
-        if self.relative is None:
-            return None
-        config = self.config
-        distance = sight.key_positions[:, None] - sight.positions[:, :, None]
-        buckets = relative_buckets(distance, self.both_ways, config.buckets, config.max_distance)
-        return self.relative[...].astype(jnp.float32)[buckets].transpose(0, 3, 1, 2)
 
 
 class PrefixState(NamedTuple):
@@ -486,7 +468,7 @@ class Decoder(LanguageModel):
 
     def __call__(self, tokens: jax.Array, segments: jax.Array, added: jax.Array | None = None) -> jax.Array:
         """Hidden states of all tokens; `added` [B, L, width] is added to the embedded ones. [B, L] -> [B, L, width]"""
-        return self.stack(*self._see(tokens, causal_mask(segments), added))
+        return self.stack(*self._see(tokens, causal_mask(segments), added))[0]
 
     def read_tree(
         self, tokens: jax.Array, segments: jax.Array, nodes: jax.Array, above: jax.Array, places: Places | None = None
@@ -498,10 +480,10 @@ class Decoder(LanguageModel):
         same. None: each context has a row.
         """
         if places is not None:
-            packed = lay(tokens, (segments > 0).sum(1), nodes, above, places)
-            sight = sight_of(packed.mask)
-            hidden = self.stack(self.embed(packed.tokens, sight.positions), sight, shared=places.room)
-            return hidden.reshape(-1, hidden.shape[-1])[packed.slots]
+            packed, mask, slots = lay(tokens, (segments > 0).sum(1), nodes, above, places)
+            sight = sight_of(mask)
+            hidden, _ = self.stack(self.embed(packed, sight.positions), sight, shared=places.room)
+            return hidden.reshape(-1, hidden.shape[-1])[slots]
         (num_rows, length), num_nodes = tokens.shape, nodes.shape[1]
         nodes = jnp.broadcast_to(nodes, (num_rows, num_nodes))
         above = jnp.broadcast_to(above, (num_rows, num_nodes, num_nodes))
@@ -509,7 +491,7 @@ class Decoder(LanguageModel):
         context = jnp.pad(causal_mask(segments), ((0, 0), (0, 0), (0, num_nodes)))
         visible = jnp.broadcast_to((segments > 0)[:, None], (num_rows, num_nodes, length))
         mask = jnp.concatenate([context, jnp.concatenate([visible, above], 2)], 1)
-        hidden = self.stack(*self._see(jnp.concatenate([tokens, nodes], 1), mask))
+        hidden, _ = self.stack(*self._see(jnp.concatenate([tokens, nodes], 1), mask))
         return jnp.concatenate([take_last(hidden[:, :length], segments), hidden[:, length:]], 1)
 
     def begin(
@@ -517,7 +499,8 @@ class Decoder(LanguageModel):
     ) -> tuple[PrefixState, jax.Array]:
         """Reads contexts [B, L] into a cache with room for more; also returns the last hidden states [B, width]."""
         x, sight = self._see(tokens, causal_mask(segments), added)
-        hidden, cache = self.stack.begin(x, sight, room)
+        hidden, cache = self.stack(x, sight, keep=True)
+        cache = jax.tree.map(lambda part: jnp.pad(part, [(0, 0)] * (part.ndim - 2) + [(0, room), (0, 0)]), cache)
         seen = jnp.pad(segments > 0, ((0, 0), (0, room)))
         return PrefixState(cache, seen, jnp.int32(tokens.shape[1])), take_last(hidden, segments)[:, 0]
 
@@ -527,7 +510,7 @@ class Decoder(LanguageModel):
         positions = seen.sum(1, keepdims=True) - 1
         sight = Sight(seen[:, None], positions, positions)
         x = self.embed(token[:, None], positions)
-        hidden, cache = self.stack.read(x, sight, reading.cache, reading.at)
+        hidden, cache = self.stack(x, sight, None, reading.cache, reading.at)
         return PrefixState(cache, seen, reading.at + 1), hidden[:, 0]
 
     def read_branches(self, reading: PrefixState, tokens: jax.Array, above: jax.Array) -> jax.Array:
@@ -538,7 +521,7 @@ class Decoder(LanguageModel):
         """
         before = jnp.broadcast_to(reading.seen[:, None], (1, tokens.shape[1], reading.seen.shape[1]))
         sight = sight_of(jax.lax.dynamic_update_slice(before, above, (0, 0, reading.at)))
-        return self.stack.read(self.embed(tokens, sight.positions), sight, reading.cache, reading.at)[0]
+        return self.stack(self.embed(tokens, sight.positions), sight, None, reading.cache, reading.at)[0]
 
     def _see(self, tokens: jax.Array, mask: jax.Array, added: jax.Array | None = None) -> tuple[jax.Array, Sight]:
         """The inputs of the blocks: embedded tokens, and the tokens to which each attends."""
@@ -563,7 +546,7 @@ class EncoderDecoder(LanguageModel):
         tokens, segments = (jnp.take_along_axis(array, order, 1) for array in (tokens, segments))
         places = jnp.arange(tokens.shape[1])[None]
         sight = Sight(same_segment(segments), places, places)
-        return Memory(segments > 0, self.encoder(self.embed(tokens, places), sight))
+        return Memory(segments > 0, self.encoder(self.embed(tokens, places), sight)[0])
 
     def __call__(
         self, tokens: jax.Array, segments: jax.Array, answers: jax.Array, answer_segments: jax.Array
@@ -594,7 +577,7 @@ class EncoderDecoder(LanguageModel):
         sight = Sight(seen[:, None], position, jnp.arange(seen.shape[1])[None])
         pairs, mask = reading.memory
         x, memory = self.embed(token[:, None], position), Memory(mask, None, pairs)
-        hidden, cache = self.decoder.read(x, sight, reading.cache, reading.at, memory)
+        hidden, cache = self.decoder(x, sight, memory, reading.cache, reading.at)
         return reading._replace(cache=cache, seen=seen, at=reading.at + 1), hidden[:, 0]
 
     def _decode(self, memory: Memory, tokens: jax.Array, mask: jax.Array) -> jax.Array:
@@ -602,7 +585,7 @@ class EncoderDecoder(LanguageModel):
         num_rows = len(memory.mask)
         sight = sight_of(mask)
         x = jnp.broadcast_to(self.embed(tokens, sight.positions), (num_rows, tokens.shape[1], self.config.width))
-        return self.decoder(x, sight, memory)
+        return self.decoder(x, sight, memory)[0]
 
 
 def take_last(hidden: jax.Array, segments: jax.Array) -> jax.Array:

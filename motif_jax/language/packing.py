@@ -15,7 +15,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,14 +43,6 @@ class Places:
     room: int = field(metadata={"static": True})  # slots for the beginning; `room` + `size` is L
 
 
-class Packed(NamedTuple):
-    """The rows of one call, for N texts with K nodes each."""
-
-    tokens: jax.Array  # [R, S]
-    mask: jax.Array  # which slots a token attends to: those of the beginning, then its row's. [R, S, room + S] bool
-    slots: jax.Array  # of each text's last token and nodes, among all slots. [N, 1 + K]
-
-
 def pack(tokens: np.ndarray, calls: np.ndarray, nodes: int, padding: int, digits: int = 2) -> tuple[np.ndarray, Places]:
     """Decides where texts lie, on the host; returns the tokens with another L, and their places.
 
@@ -63,7 +55,12 @@ def pack(tokens: np.ndarray, calls: np.ndarray, nodes: int, padding: int, digits
     flat = tokens.reshape(-1, tokens.shape[-1])
     lengths = (flat != padding).sum(1)
     texts = int(np.bincount(calls.reshape(-1)).max())
-    common, room = _beginning(flat, int(lengths.min()), texts)
+    common = room = 0  # the first tokens that all texts have in common, and the slots for them
+    if texts >= FEW:
+        differs = (flat != flat[0]).any(0)
+        common = min(int(differs.argmax()) if differs.any() else len(differs), int(lengths.min()) - 1)
+        room = (common + STEP // 2) // STEP * STEP  # few sizes, for few programs
+        common = min(common, room)
     needs = lengths - common + nodes
     # With room for some texts of average length in a row, few slots stay empty, and few sizes occur.
     size = _up(int(max(needs.max(), room, min(needs.sum() + room, SOME * needs.mean()))), 2, STEP)
@@ -85,27 +82,20 @@ def pack(tokens: np.ndarray, calls: np.ndarray, nodes: int, padding: int, digits
     return resized.reshape(*shape, width), Places(starts.reshape(shape), same, texts, _up(most, digits, 1), size, room)
 
 
-def _beginning(rows: np.ndarray, shortest: int, texts: int) -> tuple[int, int]:
-    """The number of first tokens that all rows have in common, and the slots for them; few sizes, for few programs."""
-    if texts < FEW:
-        return 0, 0
-    differs = (rows != rows[0]).any(0)
-    common = min(int(differs.argmax()) if differs.any() else len(differs), shortest - 1)
-    room = (common + STEP // 2) // STEP * STEP
-    return min(common, room), room
-
-
 def _up(number: int, digits: int, least: int) -> int:
     """Rounds up to a multiple of `least` that has at most about `digits` binary digits, so that few sizes occur."""
     step = max(least, 1 << max((number - 1).bit_length() - digits, 0))
     return -(-number // step) * step
 
 
-def lay(tokens: jax.Array, lengths: jax.Array, nodes: jax.Array, above: jax.Array, places: Places) -> Packed:
+def lay(
+    tokens: jax.Array, lengths: jax.Array, nodes: jax.Array, above: jax.Array, places: Places
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Moves tokens [N, L] of texts, with their `lengths` [N], to their places, on the device.
 
     `nodes`: tokens of the tree, the same for all texts [1, K]. `above`: ancestors of each node, itself included.
-    [1, K, K] bool
+    [1, K, K] bool. Returns the tokens of the rows [R, S]; which slots a token attends to: those of the beginning, then
+    its row's [R, S, room + S] bool; each text's last token and nodes, among all slots [N, 1 + K].
     """
     (num_texts, length), num_nodes = tokens.shape, nodes.shape[1]
     total = places.rows * places.size
@@ -132,7 +122,7 @@ def lay(tokens: jax.Array, lengths: jax.Array, nodes: jax.Array, above: jax.Arra
     later = jnp.tril(jnp.ones((places.size, places.size), bool))
     mask = same & later & sees[kind[:, :, None], kind[:, None]]
     shared = ((text > 0) & (text <= num_texts))[:, :, None] & in_begin
-    return Packed(packed, jnp.concatenate([shared, mask], 2), jnp.concatenate([ends[:, None] - 1, behind], 1))
+    return packed, jnp.concatenate([shared, mask], 2), jnp.concatenate([ends[:, None] - 1, behind], 1)
 
 
 BUCKET = 64  # contexts are padded to a multiple of this number of tokens

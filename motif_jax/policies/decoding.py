@@ -11,7 +11,7 @@ from motif_jax.config import table
 from motif_jax.config.table import LARGEST, PATH, Flag, Number, Text, Use, Whole, deciding, value
 from motif_jax.offline.recipes import Recipe
 from motif_jax.rewards.registry import to_number
-from motif_jax.structs import UserError, refuse
+from motif_jax.structs import UserError
 
 FLAG = "--config.decoding"
 KINDS = ("sample", "greedy", "beam", "rerank")
@@ -107,19 +107,13 @@ def decoding_in_training(recipe: Recipe, section: DecodingSection, beta: float) 
 
 def check_decoding(recipe: Recipe, decodings: list[Decoding]) -> None:
     """Raises UserError if a decoding needs values that the recipe does not learn."""
-    has = "values of whole texts" if recipe.has_values else "no values"
     for decoding in decodings:
-        refuse(
-            (
-                decoding.beta and not recipe.per_token,
-                f"the recipe {recipe.name!r} has {has}, so only beta 0 can be decoded, not {decoding.beta:g} "
-                f"({FLAG}.betas)",
-            ),
-            (
-                decoding.kind == "rerank" and not recipe.has_values,
-                f"the recipe {recipe.name!r} has no values to rank candidates ({FLAG}.kinds)",
-            ),
-        )
+        if decoding.beta and not recipe.per_token:
+            has = "values of whole texts" if recipe.has_values else "no values"
+            problem = f"has {has}, so only beta 0 can be decoded, not {decoding.beta:g}"
+            raise UserError(f"the recipe {recipe.name!r} {problem} ({FLAG}.betas)")
+        if decoding.kind == "rerank" and not recipe.has_values:
+            raise UserError(f"the recipe {recipe.name!r} has no values to rank candidates ({FLAG}.kinds)")
 
 
 # The section `policy.language` of the config. Does not load JAX.

@@ -24,13 +24,13 @@ from flax import nnx
 
 from motif_jax.envs.world import World
 from motif_jax.language.adapt import activation_bytes, add_low_rank, bytes_of, print_memory, sharding_rules
-from motif_jax.language.config import LanguageConfig, find_trained, from_record, make_config, to_record
+from motif_jax.language.config import find_trained, from_record, make_config, to_record
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser
 from motif_jax.language.model import Decoder, EncoderDecoder, Types, make_language_model
 from motif_jax.language.packing import NOWHERE, Places, pack, pad_rows
 from motif_jax.language.scoring import ChoiceTree, Scores, make_tree, score
 from motif_jax.networks.kinds import LANGUAGE, PROMPT
-from motif_jax.policies.decoding import ACTION, LANGUAGE_FLAG, PRETRAINED, RANDOM, SCORE, TRAINED, LanguageSection
+from motif_jax.policies.decoding import ACTION, LANGUAGE_FLAG, PRETRAINED, RANDOM, SCORE, TRAINED
 from motif_jax.policies.model import Model
 from motif_jax.structs import UserError, naming
 from motif_jax.tokens import Tokeniser, WordTokeniser, tokeniser_from_text
@@ -119,10 +119,9 @@ class TanhHead(nnx.Module):
 
 def torch_init(inputs: int) -> dict[str, Any]:
     """PyTorch's initialisation of a linear layer: weights and biases are uniform within +-1 / sqrt(inputs)."""
-    limit = inputs**-0.5
 
     def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32, **_: Any) -> jax.Array:
-        return jax.random.uniform(key, shape, dtype, -limit, limit)
+        return jax.random.uniform(key, shape, dtype, -(inputs**-0.5), inputs**-0.5)
 
     return {"kernel_init": init, "bias_init": init}
 
@@ -305,7 +304,14 @@ def make_language_policy(config: Any, world: World, workdir: Path, learns: bool 
             architecture = read_config(directory)
             tokeniser = read_model_tokeniser(directory, architecture)
     else:
-        architecture, tokeniser = _new_architecture(section, world)
+        words = getattr(world, "words", ())
+        if not words:
+            lacks = f"the world {world.name!r} does not list the words of its prompts, which a new language model needs"
+            raise UserError(f"{lacks}: name the directory of a model ({LANGUAGE_FLAG}.model)")
+        tokeniser = WordTokeniser.from_texts(words)
+        limits = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
+        sizes = section.width, section.layers, section.heads
+        architecture = make_config(section.family, tokeniser.size, *sizes, **limits)
     spec: dict[str, Any] = {
         "network": LANGUAGE, "num_actions": len(world.action_names), "dtype": config.policy.dtype,
         LANGUAGE: {
@@ -352,16 +358,3 @@ def _print_memory(config: Any, spec: dict[str, Any], tokeniser: Tokeniser, world
         3 * bytes_of(learnt) + frozen,  # a checkpoint
         f"--config.policy.num_minibatches, {LANGUAGE_FLAG}.chunk, .remat, .lora_rank",
     )  # fmt: skip
-
-
-def _new_architecture(section: LanguageSection, world: World) -> tuple[LanguageConfig, Tokeniser]:
-    words = getattr(world, "words", ())
-    if not words:
-        raise UserError(
-            f"the world {world.name!r} does not list the words of its prompts, which a new language model needs: name "
-            f"the directory of a model ({LANGUAGE_FLAG}.model)"
-        )
-    tokeniser = WordTokeniser.from_texts(words)
-    limits = {"n_positions": section.max_tokens + 32} if section.family == "gpt2" else {}
-    sizes = section.width, section.layers, section.heads
-    return make_config(section.family, tokeniser.size, *sizes, **limits), tokeniser

@@ -15,7 +15,7 @@ policy.restart(ended | cut)                         # new episodes in these game
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,8 +86,6 @@ class Policy:
         `games`: the number of games played at once; observations and answers are arrays of this length. None: one game,
         with single observations and answers.
         """
-        if games is not None and games < 1:
-            raise TypeError("games must be at least 1, or None for single answers")
         self._games, count = games, 1 if games is None else games
         self._core, self._first = np.zeros((count, self._core_size), np.float32), np.ones(count, bool)
         self._charge, self._left = np.zeros((2, count), np.int32)
@@ -158,8 +156,14 @@ class Policy:
         if not single and len(given) != count:  # such as one text instead of a list
             raise TypeError(f"{name!r} must have {count} games, not {len(given)}: policy.begin(games) sets the number")
         if name not in self._specs:
-            prompts = [given] if single else given
-            return padded([prompt if isinstance(prompt, str) else checked(name, prompt, BYTES) for prompt in prompts])
+            prompts = [
+                np.frombuffer(prompt.encode(), np.uint8) if isinstance(prompt, str) else checked(name, prompt, BYTES)
+                for prompt in ([given] if single else given)
+            ]
+            rows = np.zeros((count, max(map(len, prompts))), np.uint8)  # as a world's prompts: padded with zeros
+            for row, prompt in zip(rows, prompts, strict=True):
+                row[: len(prompt)] = prompt
+            return rows
         spec, array = self._specs[name], np.asarray(given)
         shape = array.shape if single else array.shape[1:]
         if shape not in (spec.shape, plain_shape(spec.shape)):
@@ -182,15 +186,6 @@ def checked(name: str, given: Any, spec: ArraySpec) -> np.ndarray:
         limit = f" from 0 to {spec.categories - 1}" if spec.categories else ""
         raise TypeError(f"{name!r} must have finite numbers of the type {dtype}{limit}, not {shown(given)}")
     return converted
-
-
-def padded(prompts: Sequence[str | np.ndarray]) -> np.ndarray:
-    """Prompts of different lengths in a world's format: bytes, padded with zeros. [B, bytes] uint8"""
-    rows = [list(prompt.encode()) if isinstance(prompt, str) else np.asarray(prompt, np.uint8) for prompt in prompts]
-    bytes_of_rows = np.zeros((len(rows), max(map(len, rows))), np.uint8)
-    for row, prompt in zip(bytes_of_rows, rows, strict=True):
-        row[: len(prompt)] = prompt
-    return bytes_of_rows
 
 
 def load_policy(
