@@ -180,6 +180,11 @@ def config_from_hub(hub: Mapping[str, Any]) -> LanguageConfig:
         raise ValueError(f"its model_type must be one of {', '.join(FAMILIES)}, not {family!r:.80}")
     with well_formed():
         config = {"t5": _t5, "gpt2": _gpt2}.get(family, _llama)(hub, family)
+        ends = hub.get("eos_token_id", [])
+        config = config._replace(
+            pad=hub.get("pad_token_id", -1), ends=tuple(ends if isinstance(ends, list) else [ends]),
+            epsilon=float(config.epsilon),
+        )  # fmt: skip
         _check(config)
     return config
 
@@ -230,11 +235,6 @@ def _without_nulls(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _tokens(hub: Mapping[str, Any]) -> dict[str, Any]:
-    ends = hub.get("eos_token_id", [])
-    return {"pad": hub.get("pad_token_id", -1), "ends": tuple(ends if isinstance(ends, list) else [ends])}
-
-
 def _gpt2(hub: Mapping[str, Any], family: str) -> LanguageConfig:
     width, heads = hub["n_embd"], hub["n_head"]
     only = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
@@ -243,9 +243,9 @@ def _gpt2(hub: Mapping[str, Any], family: str) -> LanguageConfig:
     return LanguageConfig(
         family, hub["vocab_size"], width, hub["n_layer"], heads, head_size=width // heads,
         mlp_size=hub.get("n_inner", 4 * width), activation=hub.get("activation_function", "gelu_new"), gated=False,
-        norm="layer", epsilon=float(hub.get("layer_norm_epsilon", 1e-5)), positions="learned",
+        norm="layer", epsilon=hub.get("layer_norm_epsilon", 1e-5), positions="learned",
         max_positions=hub["n_positions"], tied=hub.get("tie_word_embeddings", True), kv_heads=heads,
-        attention_bias=True, output_bias=True, mlp_bias=True, **_tokens(hub),
+        attention_bias=True, output_bias=True, mlp_bias=True,
     )  # fmt: skip
 
 
@@ -259,12 +259,12 @@ def _llama(hub: Mapping[str, Any], family: str) -> LanguageConfig:
     return LanguageConfig(
         family, hub["vocab_size"], width, hub["num_hidden_layers"], heads, head_size=head_size,
         mlp_size=hub["intermediate_size"], activation=hub.get("hidden_act", "silu"), gated=True, norm="rms",
-        epsilon=float(hub.get("rms_norm_eps", 1e-6)), positions="rotary",
+        epsilon=hub.get("rms_norm_eps", 1e-6), positions="rotary",
         # Within one window, sliding attention equals full attention.
         max_positions=min(positions, window),
         tied=hub.get("tie_word_embeddings", False), kv_heads=hub.get("num_key_value_heads", heads),
         attention_bias=True if family == "qwen2" else bias, output_bias=bias and family != "qwen2",
-        mlp_bias=hub.get("mlp_bias", False), query_norm=family == "qwen3", rotary=_rotary(hub), **_tokens(hub),
+        mlp_bias=hub.get("mlp_bias", False), query_norm=family == "qwen3", rotary=_rotary(hub),
     )  # fmt: skip
 
 
@@ -292,11 +292,10 @@ def _t5(hub: Mapping[str, Any], family: str) -> LanguageConfig:
     return LanguageConfig(
         family, hub["vocab_size"], hub["d_model"], hub.get("num_decoder_layers", layers), heads,
         head_size=hub["d_kv"], mlp_size=hub["d_ff"], activation=activation, gated=bool(gate), norm="rms",
-        epsilon=float(hub.get("layer_norm_epsilon", 1e-6)), positions="relative", tied=tied, kv_heads=heads,
+        epsilon=hub.get("layer_norm_epsilon", 1e-6), positions="relative", tied=tied, kv_heads=heads,
         encoder_layers=layers, scale_logits=hub.get("scale_decoder_outputs", tied),
         buckets=hub.get("relative_attention_num_buckets", 32),
         max_distance=hub.get("relative_attention_max_distance", 128), start=hub.get("decoder_start_token_id", 0),
-        **_tokens(hub),
     )  # fmt: skip
 
 

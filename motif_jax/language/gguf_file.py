@@ -234,17 +234,16 @@ def _rope_scaling(value: Callable[..., Any], tensors: dict[str, GgufTensor]) -> 
         return None
     # Llama 3.1 and later: the file has the divisor of each frequency, not the values that they were computed from.
     half, theta = tensors[FREQUENCIES].shape[-1], value("rope.freq_base", 10_000.0)
-    if tensors[FREQUENCIES].shape == [half]:
-        divisors = tensors[FREQUENCIES].array
-        length, low, high, factor = 8192, 1.0, 4.0, float(divisors.max())
-        turns = length * theta ** (-np.arange(half) / half) / (2 * math.pi)
-        keep = np.clip((turns - low) / (high - low), 0, 1)
-        if np.allclose(divisors, 1 / (keep + (1 - keep) / factor), rtol=1e-4, atol=0):
-            return {
-                "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
-                "original_max_position_embeddings": length,
-            }  # fmt: skip
-    raise ValueError(f"its {FREQUENCIES} extend the context in another way than Llama 3.1")
+    divisors = tensors[FREQUENCIES].array
+    length, low, high, factor = 8192, 1.0, 4.0, float(divisors.max())
+    turns = length * theta ** (-np.arange(half) / half) / (2 * math.pi)
+    keep = np.clip((turns - low) / (high - low), 0, 1)
+    if not np.allclose(divisors, 1 / (keep + (1 - keep) / factor), rtol=1e-4, atol=0):
+        raise ValueError(f"its {FREQUENCIES} extend the context in another way than Llama 3.1")
+    return {
+        "rope_type": "llama3", "factor": factor, "low_freq_factor": low, "high_freq_factor": high,
+        "original_max_position_embeddings": length,
+    }  # fmt: skip
 
 
 # ---- tensors

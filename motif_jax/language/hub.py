@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import os
 import re
@@ -75,13 +76,20 @@ def read_language_model(
             config = config._replace(tied=isinstance(other, Tensor) and same(head, other))
         graph, shapes = _split_shapes(config, types, remat)
         wanted = leaves_by_path(shapes)
-        _check(directory, config, wanted, tensors, adapter)
+        shapes_of = {name: list(shape) for *_, name, _, shape in parts_of(config, wanted)}
+        if adapter and (unknown := adapter.tensors.keys() - set(itertools.chain(*map(adapter.names, shapes_of)))):
+            raise UserError(f"the adapter in {str(directory)!r} has {min(unknown)!r:.200}, which the model lacks")
+        found = {name: tensor.shape for name, tensor in tensors.items() if not (name == HEAD and config.tied)}
+        if wrong := sorted(name for name in shapes_of | found if shapes_of.get(name) != found.get(name)):
+            first = f"the shape of {wrong[0]!r:.200} is {found.get(wrong[0])!s:.100}, not {shapes_of.get(wrong[0])}"
+            does = f"{len(wrong):,} tensors in {str(directory)!r} do not fit the {config.family} of its config"
+            raise UserError(f"{does}: {first}")
         arrays = {path: np.empty(leaf.shape, leaf.dtype) for path, leaf in wanted.items()}
-        for path, at, name, place, _ in parts_of(config, wanted):
-            tensor, part = tensors[name].array, arrays[path][at]
+        for path, index, name, place, _ in parts_of(config, wanted):
+            tensor, part = tensors[name].array, arrays[path][index]
             view = place.ours(adapter.added(name, tensor) if adapter else tensor)
-            for first in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
-                part[..., first : first + 256] = view[..., first : first + 256]
+            for at in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
+                part[..., at : at + 256] = view[..., at : at + 256]
             if not np.isfinite(part).all():
                 raise UserError(f"{name} in {tensors[name].file!r} has a value that is not finite")
         return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
@@ -161,21 +169,6 @@ def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
                 raise UserError(f"{name!r:.200} in {tensor.file!r} is not the same as {ours}, which it should be")
             tensors[ours] = tensor
     return tensors
-
-
-def _check(
-    directory: Path, config: LanguageConfig, wanted: Mapping, tensors: Mapping[str, Tensor | gguf_file.GgufTensor],
-    adapter: Adapter | None,
-) -> None:  # fmt: skip
-    """Raises UserError if tensors are missing, unknown, or of another shape."""
-    shapes = {name: list(shape) for *_, name, _, shape in parts_of(config, wanted)}
-    if adapter and (unused := adapter.tensors.keys() - {factor for name in shapes for factor in adapter.names(name)}):
-        raise UserError(f"the adapter in {str(directory)!r} has {min(unused)!r:.200}, which the model lacks")
-    found = {name: tensor.shape for name, tensor in tensors.items() if not (name == HEAD and config.tied)}
-    if wrong := sorted(name for name in shapes | found if shapes.get(name) != found.get(name)):
-        first = f"the shape of {wrong[0]!r:.200} is {found.get(wrong[0])!s:.100}, not {shapes.get(wrong[0])}"
-        does = f"{len(wrong):,} tensors in {str(directory)!r} do not fit the {config.family} of its config"
-        raise UserError(f"{does}: {first}")
 
 
 def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard_bytes: int = SHARD) -> None:
@@ -334,9 +327,8 @@ def hub_tensors(config: LanguageConfig) -> dict[str, HubTensor]:
     return tensors
 
 
-ALIASES = {  # other names of a tensor, some of which files repeat
-    "t5": {"encoder.embed_tokens.weight": "shared.weight", "decoder.embed_tokens.weight": "shared.weight"}
-}
+# Other names of T5's embedding, some of which files repeat.
+ALIASES = dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), "shared.weight")
 PREFIXES = {"gpt2": "transformer.", "t5": ""}  # files of a model without head lack the prefix; default: "model."
 # Buffers that older versions saved, and an unused table of T5.
 UNUSED = (
@@ -352,7 +344,7 @@ def canonical(name: str, config: LanguageConfig) -> str | None:
     prefix = PREFIXES.get(config.family, "model.")
     if name != "lm_head.weight" and not name.startswith(prefix):
         name = prefix + name
-    return ALIASES.get(config.family, {}).get(name, name)
+    return ALIASES.get(name, name)
 
 
 def parts_of(

@@ -427,6 +427,8 @@ def sight_of(mask: jax.Array) -> Sight:
 class LanguageModel(nnx.Module):
     """Embedding and logits, which both kinds of models share."""
 
+    positions: Any = None  # of a decoder, if they are learned
+
     def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
         self.config, self.types = config, types
         # As published for relative and learned positions. For rotary ones this equals the published value at widths of
@@ -447,7 +449,8 @@ class LanguageModel(nnx.Module):
 
     def embed(self, tokens: jax.Array, positions: jax.Array) -> jax.Array:
         """[B, T] -> [B, T, width]"""
-        return self.embedding[...][tokens].astype(self.types.compute)
+        x = self.embedding[...][tokens].astype(self.types.compute)
+        return x if self.positions is None else x + self.positions[...][positions].astype(x.dtype)
 
 
 class Decoder(LanguageModel):
@@ -460,11 +463,6 @@ class Decoder(LanguageModel):
         normal = nnx.initializers.normal(0.02)
         learned = config.positions == "learned"
         self.positions = nnx.Param(normal(rngs.params(), shape, types.params)) if learned else None
-
-    def embed(self, tokens: jax.Array, positions: jax.Array) -> jax.Array:
-        """[B, T] -> [B, T, width]"""
-        x = super().embed(tokens, positions)
-        return x if self.positions is None else x + self.positions[...][positions].astype(x.dtype)
 
     def __call__(self, tokens: jax.Array, segments: jax.Array, added: jax.Array | None = None) -> jax.Array:
         """Hidden states of all tokens; `added` [B, L, width] is added to the embedded ones. [B, L] -> [B, L, width]"""

@@ -142,7 +142,7 @@ def read_policy(
             spec = {**spec, "reads": {name: spec["reads"][name] for name in order}}
         network = find_prompt_network(name)
         if actions and network and network.scores_names(spec):  # they can be renamed
-            spec = with_actions(spec, actions)
+            spec = {**spec, "num_actions": len(actions), name: {**spec[name], "actions": list(actions)}}
         model = make_policy_model(spec, None)
         params = rebuild(model.params, leaves_by_path(saved["learner"]["params"]), directory)
         frozen = rebuild(model.frozen, leaves_by_path(saved.get("frozen", ())), directory)
@@ -150,12 +150,6 @@ def read_policy(
         arrays = {name: array for name, array in saved.get("sources", {}).items() if name in built_in}
         check_parameters({"sources": arrays}, directory)  # arrays of users' sources may have any value
         return model._replace(params=params, frozen=frozen), metadata, sources_from(metadata, saved, trusted)
-
-
-def with_actions(spec: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    """The spec of the same policy with other names of actions."""
-    network = spec["network"]
-    return {**spec, "num_actions": len(names), network: {**spec[network], "actions": list(names)}}
 
 
 # ---- the player

@@ -105,8 +105,6 @@ class Policy:
         return them, or a list with one entry per game. Names beyond `reads` are ignored. `greedy`: take the most
         probable action instead of sampling one.
         """
-        if not {*self.reads} <= observation.keys():
-            raise TypeError(f"this policy reads {', '.join(self.reads)}, of which {shown([*observation])} lacks some")
         seen = {name: self._read(name, observation[name]) for name in self.reads}
         if self._heads:
             self._decide(seen, greedy)

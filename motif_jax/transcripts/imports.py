@@ -101,22 +101,17 @@ def read_visdial(file: Path, ranks: Path | None = None) -> Iterator[Episode]:
         raise UserError(f"{str(ranks)!r} has {len(changes):,} dialogues, and {str(file)!r} {len(dialogues):,} ({FLAG})")
     for index, (dialogue, rank) in enumerate(zip(dialogues, changes, strict=True)):
         with legible(f"dialogue {index:,} of {str(file)!r}", FLAG, *WRONG):
-            episode = _visdial_episode(dialogue, rank)
-        yield episode
-
-
-def _visdial_episode(dialogue: Any, rank: Any) -> Episode:
-    questions = [(said["question"].removesuffix("?") + "?", said["answer"]) for said in dialogue["dialog"]]
-    last = len(questions) - 1
-    if rank is not None:
-        if len(rank) != len(questions) + 1 or not all(map(Number().allows, rank)):
-            raise ValueError(f"it has {len(questions)} rounds, and its ranks are {shown(rank)}")
-        left, risen = 1.0 - rank[0], enumerate(itertools.accumulate(rank[1:]))
-        last = next((index for index, rise in risen if left <= 0 or rise / left >= REVEALED), last)
-    turns = [Turn(dialogue["caption"])]
-    for index, (question, answer) in enumerate(questions[: last + 1]):
-        turns += [Turn(question, 0.0 if index == last else -1.0), Turn(answer)]
-    return Episode(tuple(turns), terminal=True)
+            questions = [(said["question"].removesuffix("?") + "?", said["answer"]) for said in dialogue["dialog"]]
+            last = len(questions) - 1
+            if rank is not None:
+                if len(rank) != len(questions) + 1 or not all(map(Number().allows, rank)):
+                    raise ValueError(f"it has {len(questions)} rounds, and its ranks are {shown(rank)}")
+                left, risen = 1.0 - rank[0], enumerate(itertools.accumulate(rank[1:]))
+                last = next((at for at, rise in risen if left <= 0 or rise / left >= REVEALED), last)
+            turns = [Turn(dialogue["caption"])]
+            for number, (question, answer) in enumerate(questions[: last + 1]):
+                turns += [Turn(question, 0.0 if number == last else -1.0), Turn(answer)]
+        yield Episode(tuple(turns), terminal=True)
 
 
 def read_reddit(files: Sequence[Path]) -> Iterator[Episode]:

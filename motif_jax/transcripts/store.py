@@ -64,8 +64,6 @@ class Transcripts:
     def __init__(self, path: Path, flag: str = FLAG):
         """Opens a store and checks it, including the checksums; raises UserError for anything else."""
         self.path, self._flag = path, flag
-        if not path.is_dir():
-            raise UserError(f"there is no directory {str(path)!r} with transcripts ({flag})")
         with legible(repr(str(path / RECORD)), flag, KeyError, TypeError):
             if leads_out(path / RECORD, path):
                 raise ValueError("it is a link that leads out of the transcripts")

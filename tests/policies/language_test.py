@@ -16,7 +16,7 @@ from motif_jax.learner.losses import calls_of
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.language_policy import PADDING, TanhHead, action_logits, encode_names, prompt_encoder
-from motif_jax.policies.model import PolicyPlayer, make_policy_model, with_actions
+from motif_jax.policies.model import PolicyPlayer, make_policy_model
 from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
@@ -139,8 +139,8 @@ def test_with_additions_of_low_rank_these_and_the_heads_are_trained():
 
 
 def test_actions_can_be_named_otherwise_after_training():
-    other = with_actions(options(), ("rotate left", "rotate right", "go forward", "release", "shift left"))
-    renamed = make_policy_model(other, 3)
+    names = ("rotate left", "rotate right", "go forward", "release", "shift left")
+    renamed = make_policy_model(options(actions=names), 3)
     assert renamed.num_actions == 5
     logits, renamed_logits = plain()[1][0], act(renamed)[0]
     np.testing.assert_allclose(renamed_logits[:, 2], logits[:, 2], atol=1e-5)
