@@ -154,7 +154,9 @@ class Language:
         if self.config.pad >= 0 and self.config.pad not in self.config.ends:
             allowed_tokens[self.config.pad] = False
         if allowed is not None:
-            allowed_tokens &= np.isin(np.arange(self.config.vocabulary), [*allowed])
+            only = np.zeros_like(allowed_tokens)
+            only[list(allowed)] = True
+            allowed_tokens &= only
         ends = (*self.config.ends, *ends)
         stops = no_limits(self.config.vocabulary, 0, ends).stops
         run = self._program(max_tokens, beams, shift)

@@ -233,25 +233,21 @@ UNROLLED = 4  # stacks of up to four blocks are unrolled: a slightly longer, fas
 Cache = tuple[KeysValues, ...]
 
 
-class Slot(NamedTuple):
-    """The place in a cache where a block writes."""
+Slot = tuple[KeysValues, jax.Array | int, jax.Array | int]  # of all blocks, or of one; number of the block; first slot
 
-    pairs: KeysValues  # of all blocks, or of this one
-    block: jax.Array | int  # number of the block
-    at: jax.Array | int  # the first slot to write
 
-    def put(self, pair: KeysValues) -> tuple[KeysValues, KeysValues]:
-        """Writes keys and values [B, K, T, H]; returns the new `pairs`, and those of this block."""
-        shared = self.pairs[0].ndim == 5
-        where = (0, self.block, 0, self.at, 0) if shared else (0, 0, self.at, 0)
-        keys, values = (
-            jax.lax.dynamic_update_slice(old, (new[:, None] if shared else new).astype(old.dtype), where)
-            for old, new in zip(self.pairs, pair, strict=True)
-        )
-        if not shared:
-            return (keys, values), (keys, values)
-        own = [jax.lax.dynamic_index_in_dim(part, self.block, 1, keepdims=False) for part in (keys, values)]
-        return (keys, values), (own[0], own[1])
+def put(pair: KeysValues, pairs: KeysValues, block: jax.Array | int, at: jax.Array | int) -> tuple[KeysValues, ...]:
+    """Writes a block's keys and values [B, K, T, H] to a `Slot`; returns the new `pairs`, and those of this block."""
+    shared = pairs[0].ndim == 5
+    where = (0, block, 0, at, 0) if shared else (0, 0, at, 0)
+    keys, values = (
+        jax.lax.dynamic_update_slice(old, (new[:, None] if shared else new).astype(old.dtype), where)
+        for old, new in zip(pairs, pair, strict=True)
+    )
+    if not shared:
+        return (keys, values), (keys, values)
+    own = [jax.lax.dynamic_index_in_dim(part, block, 1, keepdims=False) for part in (keys, values)]
+    return (keys, values), (own[0], own[1])
 
 
 class Memory(NamedTuple):
@@ -280,11 +276,11 @@ class Block(nnx.Module):
         self, x: jax.Array, sight: Sight, bias: jax.Array | None, turn: jax.Array | None,
         slot: Slot | None, memory: Memory | None, shared: int = 0,
     ) -> tuple[jax.Array, KeysValues]:  # fmt: skip
-        """See `Stack`; `memory.pairs` belong to this block alone. Returns `slot.pairs`, or the keys and values of x."""
+        """See `Stack`; `memory.pairs` belong to this block alone. Also returns the slot's pairs, or those of x."""
         inner = self.attention_norm(x)
         pairs = pair = self.attention.keys_values(inner, turn)
         if slot is not None:
-            pairs, pair = slot.put(pair)
+            pairs, pair = put(pair, *slot)
         if shared:
             pair = with_shared(pair[0], shared), with_shared(pair[1], shared)
         x = x + self.attention(inner, pair, sight.mask[:, None], bias, turn)
@@ -356,7 +352,7 @@ class Stack(nnx.Module):
         if self.unrolled:
             caches = []
             for number in range(self.num_blocks):
-                slot = None if cache is None else Slot(cache[number], number, at)
+                slot = None if cache is None else (cache[number], number, at)
                 x, pairs = run(x, jax.tree.map(lambda leaf: leaf[number], blocks), slot)  # noqa: B023
                 caches.append(pairs)
             return self.norm(x), tuple(caches)
@@ -364,7 +360,7 @@ class Stack(nnx.Module):
         def step(carry: tuple[jax.Array, KeysValues | None], block: tuple) -> tuple[Any, KeysValues | None]:
             x, pairs = carry
             if pairs is not None:
-                return run(x, block[0], Slot(pairs, block[1], at)), None
+                return run(x, block[0], (pairs, block[1], at)), None
             x, made = run(x, block[0], None)
             return (x, None), made if keep else None
 
@@ -427,7 +423,7 @@ def sight_of(mask: jax.Array) -> Sight:
 class LanguageModel(nnx.Module):
     """Embedding and logits, which both kinds of models share."""
 
-    positions: Any = None  # of a decoder, if they are learned
+    positions: nnx.Param | None = None  # of a decoder, if they are learned
 
     def __init__(self, config: LanguageConfig, types: Types, *, rngs: nnx.Rngs):
         self.config, self.types = config, types

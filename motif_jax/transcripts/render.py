@@ -15,7 +15,6 @@ there the agent chooses. The reward of an utterance is at its last action positi
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -340,18 +339,18 @@ def planner(
     """
     lengths = renderer.lengths
     widths = bucket_widths(lengths[episodes], max_length)
+    size = PART * batch_rows if in_order else len(episodes)
 
-    def plan(part: np.ndarray, epoch: int) -> EpochPlan:
-        if packed:
-            return plan_packed(part, lengths, max_length, batch_rows, seed, epoch)
-        return plan_buckets(part, lengths, widths, batch_rows, seed, epoch)
+    def plan(epoch: int) -> EpochPlan:
+        batches: EpochPlan = []
+        for part in (episodes[start : start + size] for start in range(0, len(episodes), size)):
+            if packed:
+                batches += plan_packed(part, lengths, max_length, batch_rows, seed, epoch)
+            else:
+                batches += plan_buckets(part, lengths, widths, batch_rows, seed, epoch)
+        return batches
 
-    def plan_in_order(epoch: int) -> EpochPlan:
-        size = PART * batch_rows
-        parts = (plan(episodes[start : start + size], epoch) for start in range(0, len(episodes), size))
-        return [*itertools.chain.from_iterable(parts)]
-
-    return plan_in_order if in_order else lambda epoch: plan(episodes, epoch)
+    return plan
 
 
 # Tokenises a conversation turn by turn, with the same result as `Renderer` gives for the recorded conversation.

@@ -73,12 +73,10 @@ def test_files_are_read_by_both(name, tmp_path):
     theirs, loading = kind.from_pretrained(tmp_path / "one", output_loading_info=True)
     assert [loading[kind] for kind in ("missing_keys", "unexpected_keys", "mismatched_keys")] == [set()] * 3
     assert np.array_equal(their_logits(theirs).detach(), their_logits(small.theirs).detach())
-    write_language_model(tmp_path / "many", small.model, shard_bytes=20_000)
-    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 3
-    _, params, config = read_language_model(tmp_path / "many")
+    _, params, config = read_language_model(tmp_path / "one")
     assert config == small.config
     assert jax.tree.all(jax.tree.map(np.array_equal, params, small.params))
-    assert transformers.AutoConfig.from_pretrained(tmp_path / "many").model_type == config.family
+    assert transformers.AutoConfig.from_pretrained(tmp_path / "one").model_type == config.family
 
 
 @pytest.mark.parametrize("both_ways", [True, False])
