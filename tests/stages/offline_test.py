@@ -6,6 +6,7 @@ import pytest
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
+from motif_jax.devices.mesh import make_mesh
 from motif_jax.files import read_lines
 from motif_jax.offline.recipes import Running
 from motif_jax.run import Run
@@ -41,14 +42,14 @@ def make_job(stop, kill_at=None, broken_at=None, **facts):
 
     facts = {"transcripts": "these"} | facts
     state = {"x": np.ones(3, np.float32), "steps": np.zeros((), np.int32)}
-    return TrainingJob("The language model", state, lambda x: x, lambda epoch: SIZES[epoch], batch, update,
+    return TrainingJob("The language model", state, lambda epoch: SIZES[epoch], batch, update,
                        lambda state: {"loss": float(abs(state["x"]).sum())}, facts, facts)  # fmt: skip
 
 
 def run(folder, stop=None, pace=PACE, **changes):
     stop = stop or Stop()
     with Hosts() as hosts, Run(folder.parent).stage("train_language", folder.name) as stage:
-        return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, None))
+        return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, make_mesh()))
 
 
 def rows(folder):
