@@ -194,11 +194,11 @@ deciding = functools.partial(value, decides=True)
 def table_of(section: type, inner: str = "") -> Table:
     """The values that a dataclass declares; `inner` is the name of their nested section, if they have one."""
     table = {}
-    for name, declared in {
-        one.name: one.metadata["value"] for one in fields(section) if "value" in one.metadata
-    }.items():
-        owner = next(one for one in section.__mro__ if name in inspect.get_annotations(one))  # itself or a base
-        table[f"{inner}.{name}".lstrip(".")] = replace(declared, group=(owner.__doc__ or "").partition("\n")[0])
+    for one in fields(section):
+        if declared := one.metadata.get("value"):
+            owner = next(base for base in section.__mro__ if one.name in inspect.get_annotations(base))
+            group = (owner.__doc__ or "").partition("\n")[0]
+            table[f"{inner}.{one.name}".lstrip(".")] = replace(declared, group=group)
     return table
 
 
