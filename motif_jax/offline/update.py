@@ -261,10 +261,11 @@ def _policy_terms(
     hidden = language.hidden(policy, rows.tokens, rows.segments, added)
     loss, right = in_chunks(read, settings.chunk)(hidden, next_tokens(rows))
     if advantage is not None and recipe.by_advantage:
-        has_advantage = steps_of(recipe, rows).mask
-        if recipe.per_utterance:  # all tokens of an utterance share its weight
-            end = mdp.utterance_ends(rows)
-            advantage, has_advantage = (jnp.take_along_axis(array, end, 1) for array in (advantage, has_advantage))
+        steps = steps_of(recipe, rows)
+        has_advantage = steps.mask
+        if recipe.per_utterance:  # all tokens of an utterance share its weight, which is at its last token
+            both = advantage, has_advantage
+            advantage, has_advantage = (jnp.take_along_axis(array, steps.next_step, 1) for array in both)
         beta = settings.advantage_beta
         if settings.advantage_sign:
             weight = jnp.where(advantage > 0, beta, 1.0 - beta)

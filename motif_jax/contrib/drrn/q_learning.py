@@ -206,13 +206,6 @@ def init_q_state(params: Any, settings: Settings, replay: ReplayBuffer) -> QStat
     return QState(params, make_optimizer(settings).init(params), jnp.zeros((), jnp.int32), replay)
 
 
-def td_targets(following: jax.Array, drawn: Transitions, discount: float, bootstrap: str) -> jax.Array:
-    """Targets of Q for the actions taken, from Q of all actions in the next states. [n, A] -> [n]"""
-    chex.assert_rank([following, drawn.reward], [2, 1])
-    ended = drawn.terminated | drawn.truncated if bootstrap == "never" else drawn.terminated
-    return drawn.reward + discount * jnp.where(ended, 0.0, jax.lax.stop_gradient(following).max(-1))
-
-
 def td_loss(q: jax.Array, drawn: Transitions, target: jax.Array) -> tuple[jax.Array, Metrics]:
     """Returns the loss, [], and metrics, for Q of all actions, [n, A], transitions, and targets, [n]."""
     chex.assert_rank([q, target], [2, 1])
@@ -268,7 +261,9 @@ def make_q_update(
                 drawn = draw(kept, key, replay.minibatch_size)
             with jax.named_scope("targets"):
                 following = values_of(params, frozen, drawn.following)
-                target = td_targets(following, drawn, settings.discount, settings.bootstrap)
+                never = settings.bootstrap == "never"
+                ended = drawn.terminated | drawn.truncated if never else drawn.terminated
+                target = drawn.reward + settings.discount * jnp.where(ended, 0.0, following.max(-1))
             gradients, means = jax.grad(loss_of, has_aux=True)(params, frozen, drawn, target)
             *stepped, norms = descend(optimizer, params, optimizer_state, gradients, rate)
             finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()
