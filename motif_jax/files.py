@@ -241,11 +241,8 @@ class SharedLines:
         """Syncs and closes the file; `add` may open another one."""
         if self._file is not None:
             file, self._file = self._file, None
-            try:
-                with self._refusals():
-                    file.add((), sync=True)
-            finally:
-                file.close()
+            with contextlib.closing(file), self._refusals():
+                file.add((), sync=True)
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:

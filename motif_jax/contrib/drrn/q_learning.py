@@ -185,10 +185,9 @@ def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> Transitions:
     # The first of two keys: earlier versions used the other one, and resumed runs go on with the same draws.
     index = jax.random.randint(jax.random.split(key)[0], (count,), 0, count_steps(replay))
     batch, t, game = jnp.unravel_index(index, shape)
-    terminated, truncated = steps.terminated[batch, t, game], steps.truncated[batch, t, game]
+    action, reward, terminated, truncated = (array[batch, t, game] for array in steps[1:])
     after = t + 1 - (truncated & ~terminated)  # the observation after a cut belongs to another episode
     seen, following = ({key: rows[batch, at, game] for key, rows in steps.observations.items()} for at in (t, after))
-    action, reward = steps.action[batch, t, game], steps.reward[batch, t, game]
     return Transitions(seen, action, reward, following, terminated, truncated)
 
 

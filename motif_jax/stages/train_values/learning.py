@@ -10,6 +10,7 @@ text t on, the advantage of all tokens of this text is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -160,16 +161,18 @@ def reply_source(config: ValuesConfig, model: ValueModel, mesh: Mesh) -> ReplySo
     """A function that samples replies from the policy; they depend on the seed, the batch and the row's number."""
     allowed, stop = jnp.asarray(model.allowed), model.renderer.stop
     count, length = config.train_values.replies, config.decoding.max_tokens
-    policy, programs = replicate(model.policy, mesh), {}
+    policy = replicate(model.policy, mesh)
+
+    @functools.cache
+    def program(max_texts: int) -> Any:
+        return jax.jit(writing.make_replies(model.graph, allowed, stop, count, length, max_texts))
 
     def sample(rows: Rows, max_texts: int, drawn_by: tuple[int, int, int]) -> Replies:
-        max_texts = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)
-        if max_texts not in programs:
-            programs[max_texts] = jax.jit(writing.make_replies(model.graph, allowed, stop, count, length, max_texts))
         key = jax.random.key(drawn_by[0])
         for number in drawn_by[1:]:
             key = jax.random.fold_in(key, number)
-        return programs[max_texts](policy, rows, jax.random.split(key, len(rows.tokens)))
+        most = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)
+        return program(most)(policy, rows, jax.random.split(key, len(rows.tokens)))
 
     return sample
 
