@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +24,6 @@ from motif_jax.offline.values import (
     apply_head,
     condition,
     least,
-    new_condition,
     new_values,
     taken,
 )
@@ -73,7 +71,7 @@ def init_state(
     if recipe.learns_policy:
         learnt["policy"] = policy
     if recipe.conditioned:
-        learnt["condition"] = new_condition(language.width)
+        learnt["condition"] = {name: jnp.zeros(language.width) for name in ("kernel", "bias")}
     if recipe.has_values:
         learnt |= new_values(key, language, recipe, bias, settings.double_q)
         target["q"] = learnt["q"]
@@ -408,7 +406,12 @@ def token_losses(
         loss = lambda q_all, action: losses.cross_entropy(q_all / temperature, action)  # noqa: E731
         added["conservative"] = settings.conservative_weight, loss
     if MARGIN.when(recipe, settings):
-        added["margin"] = settings.margin_weight, partial(losses.margin_loss, margin=settings.margin)
+
+        def margin_loss(q_all: jax.Array, action: jax.Array) -> jax.Array:
+            gap = q_all - taken(q_all, action)[..., None] + settings.margin
+            return jnp.square(jnp.maximum(gap, 0.0)).sum(-1)  # over all actions
+
+        added["margin"] = settings.margin_weight, margin_loss
     return added
 
 

@@ -271,11 +271,8 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *bl
             charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
     head = [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
     stage.section(TITLE, *head, *blocks, all_metrics(rows))
-    if (stage.path / CONFIG).exists():
-        config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
-        stage.report(Head(config=config, machine=machine or None))
-    else:
-        stage.report()
+    config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
+    stage.report(Head(config=config, machine=machine or None))
 
 
 def write_summary(stage: StageRun, job: TrainingJob, done: Done, result: Mapping[str, Any], *blocks: str) -> None:

@@ -49,6 +49,7 @@ def make_job(stop, kill_at=None, broken_at=None, **facts):
 def run(folder, stop=None, pace=PACE, **changes):
     stop = stop or Stop()
     with Hosts() as hosts, Run(folder.parent).stage("train_language", folder.name) as stage:
+        stage.bind({"env": {"world": "wordle"}})
         return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, make_mesh()))
 
 
