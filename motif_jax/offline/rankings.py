@@ -116,8 +116,10 @@ def ranks(readers: dict[str, ReadValues], renderer: Renderer, transcripts: Trans
     for number, pairs in sorted(_pairs(transcripts).items()):
         for name, read in readers.items():
             each = (read_texts(read, renderer, episodes, width) for episodes in pairs[:MOST_PAIRS].T)
-            both = [(*(texts[number].q for texts in pair),) for pair in zip(*each, strict=True)
-                    if min(map(len, pair)) > number]  # both texts are within the width  # fmt: skip
+            both = []
+            for pair in zip(*each, strict=True):
+                if min(map(len, pair)) > number:  # both texts are within the width
+                    both.append([texts[number].q for texts in pair])
             if not both:
                 break
             count = min(TOKENS, *(len(q) for pair in both for q in pair))

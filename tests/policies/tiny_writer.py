@@ -40,5 +40,5 @@ def make_value_model(recipe="ilql"):
         target = {"trunk": make_params(1)[2], "q": make_heads(1, outputs, 2)}
         online = {"trunk": make_params(2)[2], "v": make_heads(2, 1, 1)[0]}
     if one.conditioned:
-        online["condition"] = {name: jnp.ones(WIDTH) for name in ("kernel", "bias")}
+        online["condition"] = {name: np.ones(WIDTH, np.float32) for name in ("kernel", "bias")}
     return ValueModel(config, graph, policy, target, online, one, TOKENISER, renderer, allowed, reward_scale=2.0)
