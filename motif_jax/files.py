@@ -29,7 +29,6 @@ from motif_jax.console import clean
 from motif_jax.structs import UserError
 
 LONGEST = 255  # bytes of a name, the limit of file systems
-CHECKSUM = "checksum"  # a key of objects that version 0.1 wrote
 LAYOUT = 2  # version of the files in a workdir; raise it with every change by which older files would be misread
 LAYOUT_KEY = "layout"  # the key of a version in each config.json and in the facts of checkpoints
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
@@ -145,13 +144,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Reads an object."""
-    return parse_json(path.read_bytes())
-
-
-def parse_json(text: bytes) -> dict[str, Any]:
-    """Parses an object, without the checksum of version 0.1."""
-    content: dict[str, Any] = json.loads(text)
-    content.pop(CHECKSUM, None)
+    content: dict[str, Any] = json.loads(path.read_bytes())
     return content
 
 
@@ -199,7 +192,7 @@ def _whole_bytes(file: BinaryIO) -> int:
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     """Yields the rows of a file of JSON lines; a torn last line, whose writer runs or was killed, is left out."""
     with open(path, "rb") as lines:
-        yield from (parse_json(line) for line in lines if line.endswith(b"\n"))
+        yield from (json.loads(line) for line in lines if line.endswith(b"\n"))
 
 
 def keep_lines(path: Path, key: str, last: float) -> None:
@@ -248,11 +241,8 @@ class SharedLines:
         """Syncs and closes the file; `add` may open another one."""
         if self._file is not None:
             file, self._file = self._file, None
-            try:
-                with self._refusals():
-                    file.add((), sync=True)
-            finally:
-                file.close()
+            with contextlib.closing(file), self._refusals():
+                file.add((), sync=True)
 
     @contextlib.contextmanager
     def _refusals(self) -> Iterator[None]:
@@ -265,8 +255,7 @@ class SharedLines:
 def read_shared(folder: Path) -> Iterator[dict[str, Any]]:
     """Yields the lines of all jobs, in no particular order."""
     for file in sorted(folder.glob("*.jsonl")):
-        with contextlib.suppress(FileNotFoundError):  # a job of version 0.1 removes its file if it has no answer
-            yield from read_lines(file)
+        yield from read_lines(file)
 
 
 def slug(text: str) -> str:
@@ -354,12 +343,7 @@ def take(path: Path, shared: bool = False, wait: bool = False) -> IO[bytes]:
     return lock
 
 
-@contextlib.contextmanager
-def going_without(allowed: bool) -> Iterator[None]:
-    """Inside this context, if `allowed`, file systems without locks are accepted."""
+def require_locks(required: bool) -> None:
+    """Sets whether file systems without locks are refused, for the whole process."""
     global _required
-    before, _required = _required, not allowed
-    try:
-        yield
-    finally:
-        _required = before
+    _required = required

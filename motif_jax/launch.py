@@ -20,7 +20,7 @@ effect of that switch). Complete stages are skipped, unfinished ones are resumed
 
 from __future__ import annotations
 
-from motif_jax.files import going_without, to_plain
+from motif_jax.files import require_locks, to_plain
 from motif_jax.system import startup
 
 if __name__ == "__main__":
@@ -88,8 +88,9 @@ def main(argv: list[str] | None = None) -> int:
             return 0
         if not FLAGS.dry_run:
             keep_compiled_programs(os.environ)
+        require_locks(FLAGS.locks)
         workdir = Path(FLAGS.workdir)
-        with stopped_by_signals(), going_without(not FLAGS.locks), explained(workdir):
+        with stopped_by_signals(), explained(workdir):
             if FLAGS.config.seeds or FLAGS.sweep:
                 run_many(argv[1:], workdir)
             else:
@@ -144,7 +145,13 @@ def keep_batch_size(config: ConfigDict, argv: list[str], record: Path) -> None:
 def read_flags(file: str, argument: str | None, argv: list[str], into: flags.FlagValues) -> None:
     """Reads a config file and the flags that override its values; `into.config` is the config then."""
     config = load(file, argument, tables())
-    check_overrides(argv, set(flatten(config.to_dict())))
+    known = sorted(flatten(config.to_dict()))
+    for word in argv[1:]:
+        match = re.match(r"--?(?:no)?config\.([^=]*)", word)
+        if match and match[1] not in known:
+            own = (name for name in known if name.startswith(f"{match[1]}."))
+            key, near = clean(match[1], 80), next(own, None) or nearest(match[1], known)
+            raise UserError(f"the config has no value {key!r} (--config.{key}); did you mean --config.{near}?")
     try:
         config_flags.DEFINE_config_dict("config", config, flag_values=into, sys_argv=argv)
         rest = into(argv)
@@ -205,16 +212,6 @@ def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[s
     return file_and_argument, rest
 
 
-def check_overrides(argv: list[str], known: set[str]) -> None:
-    """Raises UserError for a flag --config.NAME if NAME is not one of the `known` values of the config."""
-    for argument in argv[1:]:
-        match = re.match(r"--?(?:no)?config\.([^=]*)", argument)
-        if match and match[1] not in known:
-            own = (name for name in sorted(known) if name.startswith(f"{match[1]}."))
-            key, near = clean(match[1], 80), next(own, None) or nearest(match[1], known)
-            raise UserError(f"the config has no value {key!r} (--config.{key}); did you mean --config.{near}?")
-
-
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
     """Inside this context SIGTERM and SIGINT raise Interrupted, so that workers and shared memory are freed."""
@@ -222,8 +219,9 @@ def stopped_by_signals() -> Iterator[None]:
     waiting: list[threading.Timer] = []
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if is_importing(frame):
-            return ask_again(number)
+        frames = (frame for frame, _ in traceback.walk_stack(frame))
+        if any(frame.f_globals.get("__name__") == "importlib._bootstrap" for frame in frames):
+            return ask_again(number)  # some C++ libraries end the process if an import is interrupted by an exception
         for other in numbers:
             signal.signal(other, signal.SIG_IGN)  # once is enough: stages save what they have, which may take a while
         raise Interrupted(number)
@@ -256,12 +254,6 @@ def stopped_by_signals() -> Iterator[None]:
         sys.unraisablehook = report
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def is_importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported: some C++ libraries end the process if an exception is raised meanwhile."""
-    frames = (frame for frame, _ in traceback.walk_stack(frame))
-    return any(frame.f_globals.get("__name__") == "importlib._bootstrap" for frame in frames)
 
 
 if __name__ == "__main__":

@@ -112,11 +112,7 @@ class Run:
         return StageRun(self.path, name, folder, writes)
 
     def sections(self) -> list[Section]:
-        return [
-            Section(told["stage"], told["part"], one["title"], one["blocks"])
-            for told in self._told()
-            for one in told["sections"]
-        ]
+        return [Section(told["stage"], told["part"], **one) for told in self._told() for one in told["sections"]]
 
     def heads(self) -> dict[tuple[str, str], Head]:
         return {(told["stage"], told["part"]): from_plain(Head, told.get("head", {})) for told in self._told()}

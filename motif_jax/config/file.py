@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -43,52 +44,34 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     sys.modules[MODULE] = module  # dataclasses look for their module there
     exec(compile(Path(file).read_bytes(), file, "exec"), module.__dict__)
     config: ConfigDict = module.get_config() if argument is None else module.get_config(argument)
-    complete(config, tables)
-    return config
+    return complete(config.to_dict(), tables)
 
 
 def new_config(tables: Tables) -> ConfigDict:
     """All values with their defaults."""
-    config = ConfigDict()
-    complete(config, tables)
-    return config
+    return complete({}, tables)
 
 
-def complete(config: ConfigDict, tables: Tables) -> None:
-    """Adds missing values to a config, in place, with their defaults; raises UserError for unknown values."""
-    flat, known = flatten(config.to_dict()), keys(tables)
+def complete(given: Mapping[str, Any], tables: Tables) -> ConfigDict:
+    """The config with these values, and the defaults of all others; raises UserError for unknown values."""
+    flat, known = flatten(given), keys(tables)
     for key in flat:
         if key not in known:
             raise UserError(
                 f"the config file sets {clean(key, 80)!r}, which is not a value of the config (--config): did you mean "
                 f"{nearest(key, known)!r}?"
             )
-    with config.unlocked():
-        for key, value in known.items():
-            given = flat.get(key, value.default)
-            if isinstance(value.kind, Number) and type(given) is int and abs(given) < LARGEST:
-                given = float(given)  # so that the command line may set a fraction
-            elif key in flat:
-                continue
-            inner, (*sections, name) = config, key.split(".")
-            for section in sections:
-                if section not in inner:
-                    inner[section] = ConfigDict()
-                inner = inner[section]
-            if name in inner:
-                del inner[name]  # a ConfigDict keeps the type of an existing value
-            inner[name] = given
+    config: dict[str, Any] = {}
+    for key, value in known.items():
+        inner, (*sections, name) = config, key.split(".")
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = one = flat.get(key, value.default)
+        if isinstance(value.kind, Number) and type(one) is int and abs(one) < LARGEST:
+            inner[name] = float(one)  # so that the command line may set a fraction
+    return ConfigDict(config)
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """The known key most similar to `key` in name and section; `lr` matches `learning_rate`."""
-
-    def alike(one: str, other: str) -> float:
-        return difflib.SequenceMatcher(None, one, other).ratio()
-
-    def score(other: str) -> float:
-        (section, _, name), (its_section, _, its_name) = key[:80].rpartition("."), other.rpartition(".")
-        initials = "".join(word[0] for word in its_name.split("_"))
-        return alike(section, its_section) + 2 * (1.0 if name == initials else alike(name, its_name))
-
-    return max(known, key=score)
+    """The known key that is spelt most like `key`."""
+    return difflib.get_close_matches(key[:80], known, n=1, cutoff=0)[0]

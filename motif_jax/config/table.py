@@ -193,14 +193,13 @@ deciding = functools.partial(value, decides=True)
 @functools.cache
 def table_of(section: type, inner: str = "") -> Table:
     """The values that a dataclass declares; `inner` is the name of their nested section, if they have one."""
-    declared = {one.name: one.metadata["value"] for one in fields(section) if "value" in one.metadata}
-    return {f"{inner}.{name}".lstrip("."): replace(one, group=_group(section, name)) for name, one in declared.items()}
-
-
-def _group(section: type, name: str) -> str:
-    """The first line about the class, itself or a base, that declares the field."""
-    owner = next(one for one in section.__mro__ if name in inspect.get_annotations(one))
-    return (owner.__doc__ or "").partition("\n")[0]
+    table = {}
+    for one in fields(section):
+        if declared := one.metadata.get("value"):
+            owner = next(base for base in section.__mro__ if one.name in inspect.get_annotations(base))
+            group = (owner.__doc__ or "").partition("\n")[0]
+            table[f"{inner}.{one.name}".lstrip(".")] = replace(declared, group=group)
+    return table
 
 
 def section(table: Table) -> Any:

@@ -98,7 +98,8 @@ def bind_address(meeting: Meeting) -> str | None:
     Raises UserError if it cannot listen there, because JAX would end the process with a segmentation fault.
     """
     name = "JAX_COORDINATOR_BIND_ADDRESS"
-    local = meeting.address if meeting.is_local else os.environ.get(name, "")
+    is_local = meeting.host in ("localhost", "::1") or meeting.host.startswith("127.")
+    local = meeting.address if is_local else os.environ.get(name, "")
     host, port = split_address(local, name) if local else ("", meeting.port)
     both = not host and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both or ":" in host else socket.AF_INET

@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from motif_jax.files import CHECKSUM, read_json, to_plain, write_json, write_whole
+from motif_jax.files import read_json, to_plain, write_json, write_whole
 from motif_jax.structs import UserError, legible, naming
 from motif_jax.system.foreign import LIMIT, parse_foreign_json, read_bytes, sha256_of
 
 ZOO = Path(__file__).parents[1] / "zoo"
 PREFIX = "motif_jax"  # of the names of releases that come with the program
 CARD, METADATA, REPLAY = "README.md", "config.json", "best.npz"
+CHECKSUM = "checksum"  # a key of config.json
 RELEASED = ("policy", "reward")
 FORMAT = 1  # version of this layout
 LARGEST = 2**34  # bytes of one file

@@ -102,12 +102,6 @@ def bootstrap(reward: jax.Array, terminal: jax.Array, following: jax.Array, disc
     return reward + discount * (1.0 - terminal) * following
 
 
-def margin_loss(q_all: jax.Array, action: jax.Array, margin: float) -> jax.Array:
-    """Sum over actions a of max(Q(a) - Q(recorded) + margin, 0)^2."""
-    gap = q_all - taken(q_all, action)[..., None] + margin
-    return jnp.square(jnp.maximum(gap, 0.0)).sum(-1)
-
-
 def cross_entropy(logits: jax.Array, action: jax.Array) -> jax.Array:
     """-log softmax(logits)[action]"""
     return jax.nn.logsumexp(logits, -1) - taken(logits, action)

@@ -121,15 +121,6 @@ def utterance_starts(rows: Rows) -> jax.Array:
     return acts & ~(goes_on & same)
 
 
-def utterance_ends(rows: Rows) -> jax.Array:
-    """Returns the last position of the next token's utterance. [B, T] int32
-
-    Undefined if the next token is not the agent's.
-    """
-    ends = _shifted(jnp.asarray(rows.closes))
-    return jnp.minimum(_after(ends), last_of_segment(rows.segments))
-
-
 def _shifted(mask: jax.Array) -> jax.Array:
     """Shifts by one position to the right. [B, T]"""
     return jnp.pad(mask, ((0, 0), (1, 0)))[:, :-1]

@@ -43,24 +43,12 @@ class Rankings(NamedTuple):
     ranks: dict[str, Any]  # shares in which the expert's text has the higher Q, by the number of the text
 
 
-class Utterance(NamedTuple):
-    """An utterance of the agent, with its advantage by the values."""
+class Text(NamedTuple):
+    """Values of the tokens of one of the agent's texts. [tokens] each"""
 
-    row: int
-    start: int  # position before its first token
-    end: int  # position of its last token
-    advantage: float  # the mean of Q - V over its tokens
-
-
-def top_advantages(chosen: Chosen, rows: Rows) -> list[Utterance]:
-    """Returns the utterances of a batch with the highest mean advantage, best first."""
-    gap = np.asarray(chosen.q) - np.asarray(chosen.v)
-    steps = mdp.utterance_steps(rows)
-    utterances = []
-    for row, end in zip(*np.nonzero(np.asarray(steps.mask)), strict=True):
-        start = int(steps.state[row, end])
-        utterances.append(Utterance(int(row), start, int(end), float(gap[row, start:end].mean())))
-    return sorted(utterances, key=lambda utterance: (-utterance.advantage, utterance.row, utterance.start))
+    q: np.ndarray
+    v: np.ndarray
+    is_decision: bool  # its successor is known
 
 
 def make_readers(language: ModelFunctions, state: OfflineState, bounds: tuple[float, float]) -> dict[str, ReadValues]:
@@ -84,6 +72,19 @@ def make_readers(language: ModelFunctions, state: OfflineState, bounds: tuple[fl
     return {"online": lambda rows: chosen(state.learnt, state.learnt, rows), "target": read_target}
 
 
+def read_texts(read: ReadValues, renderer: Renderer, episodes: np.ndarray, width: int) -> Iterator[list[Text]]:
+    """Yields, for each episode, the agent's texts that end within its first `width` tokens."""
+    for start in range(0, len(episodes), ROWS):
+        numbers = episodes[start : start + ROWS]
+        rows = renderer.rows(np.resize(numbers, ROWS), width)  # padded with copies, as each number would be compiled
+        q, v = (np.asarray(values) for values in read(rows))
+        decisions = np.asarray(mdp.utterance_steps(rows).mask)
+        for row in range(len(numbers)):
+            chosen, ends = np.flatnonzero(rows.is_action[row]), np.flatnonzero(rows.closes[row]) + 1
+            parts = zip(np.split(chosen, np.searchsorted(chosen, ends)), ends, strict=False)  # the last part is torn
+            yield [Text(q[row, part], v[row, part], bool(decisions[row, end])) for part, end in parts]
+
+
 def best_texts(
     read: ReadValues, renderer: Renderer, transcripts: Transcripts, episodes: np.ndarray, width: int
 ) -> list[Any]:
@@ -91,12 +92,11 @@ def best_texts(
 
     `episodes`: numbers of the episodes to search. `width`: the number of tokens that are read of each.
     """
-    candidates = []
-    for numbers, rows in _batches(renderer, episodes[:MOST_EPISODES], width):
-        for utterance in top_advantages(read(rows), rows):
-            if utterance.row < len(numbers):  # the others pad the batch
-                index = int(np.asarray(rows.closes)[utterance.row, : utterance.end].sum()) - 1  # of the agent's texts
-                candidates.append((-utterance.advantage, int(numbers[utterance.row]), index))
+    episodes, candidates = episodes[:MOST_EPISODES], []
+    for number, texts in zip(episodes.tolist(), read_texts(read, renderer, episodes, width), strict=True):
+        for index, text in enumerate(texts):
+            if text.is_decision:
+                candidates.append((-float((text.q - text.v).mean()), number, index))
     listed: dict[tuple[str, str], float] = {}
     for loss, number, index in sorted(candidates):
         turns = transcripts.episode(number).turns
@@ -114,18 +114,19 @@ def ranks(readers: dict[str, ReadValues], renderer: Renderer, transcripts: Trans
     """
     results: dict[str, Any] = {}
     for number, pairs in sorted(_pairs(transcripts).items()):
-        sizes = [_tokens_of(renderer, episodes, number, width) for episodes in pairs[:MOST_PAIRS].T]
-        kept = np.minimum(*sizes) > 0  # both texts are within the width
-        if not kept.any():
-            continue
-        count = min(TOKENS, int(np.minimum(*sizes)[kept].min()))
-        chosen = pairs[:MOST_PAIRS][kept]
-        shares = {}
         for name, read in readers.items():
-            better, worse = (_last_q(read, renderer, episodes, number, count, width) for episodes in chosen.T)
+            each = (read_texts(read, renderer, episodes, width) for episodes in pairs[:MOST_PAIRS].T)
+            both = []
+            for pair in zip(*each, strict=True):
+                if min(map(len, pair)) > number:  # both texts are within the width
+                    both.append([texts[number].q for texts in pair])
+            if not both:
+                break
+            count = min(TOKENS, *(len(q) for pair in both for q in pair))
+            better, worse = (np.stack([q[-count:] for q in player]) for player in zip(*both, strict=True))
             ranked = ((better > worse) + 0.5 * (better == worse)).mean(0)  # ties count half
-            shares[name] = [round(float(share), 4) for share in ranked]
-        results[str(number + 1)] = {"pairs": len(chosen), **shares}
+            shares = [round(float(share), 4) for share in ranked]
+            results.setdefault(str(number + 1), {"pairs": len(both)})[name] = shares
     return results
 
 
@@ -150,32 +151,3 @@ def _pairs(transcripts: Transcripts) -> dict[int, np.ndarray]:
             number = int(before[turns[1]] - before[transcripts.starts[branch]])
             pairs.setdefault(number, []).append((expert, branch))
     return {number: np.array(episodes) for number, episodes in pairs.items()}
-
-
-def _tokens_of(renderer: Renderer, episodes: np.ndarray, utterance: int, width: int) -> np.ndarray:
-    """The number of tokens in the agent's text `utterance` of each episode; 0 if it exceeds the width. [N]"""
-    sizes = []
-    for numbers, rows in _batches(renderer, episodes, width):
-        before = np.cumsum(rows.closes, 1) - rows.closes  # texts that ended before each position
-        size = (rows.is_action & (before == utterance)).sum(1)
-        sizes.append(np.where(rows.closes.sum(1) > utterance, size, 0)[: len(numbers)])
-    return np.concatenate(sizes)
-
-
-def _last_q(
-    read: ReadValues, renderer: Renderer, episodes: np.ndarray, utterance: int, count: int, width: int
-) -> np.ndarray:
-    """Q at the last `count` tokens of the text `utterance` of each episode. [N, count]"""
-    last = []
-    for numbers, rows in _batches(renderer, episodes, width):
-        for q, closes in zip(np.asarray(read(rows).q), np.asarray(rows.closes)[: len(numbers)], strict=False):
-            end = np.flatnonzero(closes)[utterance] + 1
-            last.append(q[end - count : end])
-    return np.stack(last)
-
-
-def _batches(renderer: Renderer, episodes: np.ndarray, width: int) -> Iterator[tuple[np.ndarray, Rows]]:
-    """Numbers of up to ROWS episodes, and their rows, padded with copies to ROWS."""
-    for start in range(0, len(episodes), ROWS):
-        numbers = episodes[start : start + ROWS]
-        yield numbers, renderer.rows(np.resize(numbers, ROWS), width)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -25,7 +24,6 @@ from motif_jax.offline.values import (
     apply_head,
     condition,
     least,
-    new_condition,
     new_values,
     taken,
 )
@@ -73,7 +71,7 @@ def init_state(
     if recipe.learns_policy:
         learnt["policy"] = policy
     if recipe.conditioned:
-        learnt["condition"] = new_condition(language.width)
+        learnt["condition"] = {name: jnp.zeros(language.width) for name in ("kernel", "bias")}
     if recipe.has_values:
         learnt |= new_values(key, language, recipe, bias, settings.double_q)
         target["q"] = learnt["q"]
@@ -261,10 +259,11 @@ def _policy_terms(
     hidden = language.hidden(policy, rows.tokens, rows.segments, added)
     loss, right = in_chunks(read, settings.chunk)(hidden, next_tokens(rows))
     if advantage is not None and recipe.by_advantage:
-        has_advantage = steps_of(recipe, rows).mask
-        if recipe.per_utterance:  # all tokens of an utterance share its weight
-            end = mdp.utterance_ends(rows)
-            advantage, has_advantage = (jnp.take_along_axis(array, end, 1) for array in (advantage, has_advantage))
+        steps = steps_of(recipe, rows)
+        has_advantage = steps.mask
+        if recipe.per_utterance:  # all tokens of an utterance share its weight, which is at its last token
+            both = advantage, has_advantage
+            advantage, has_advantage = (jnp.take_along_axis(array, steps.next_step, 1) for array in both)
         beta = settings.advantage_beta
         if settings.advantage_sign:
             weight = jnp.where(advantage > 0, beta, 1.0 - beta)
@@ -407,7 +406,12 @@ def token_losses(
         loss = lambda q_all, action: losses.cross_entropy(q_all / temperature, action)  # noqa: E731
         added["conservative"] = settings.conservative_weight, loss
     if MARGIN.when(recipe, settings):
-        added["margin"] = settings.margin_weight, partial(losses.margin_loss, margin=settings.margin)
+
+        def margin_loss(q_all: jax.Array, action: jax.Array) -> jax.Array:
+            gap = q_all - taken(q_all, action)[..., None] + settings.margin
+            return jnp.square(jnp.maximum(gap, 0.0)).sum(-1)  # over all actions
+
+        added["margin"] = settings.margin_weight, margin_loss
     return added
 
 

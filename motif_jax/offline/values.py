@@ -65,13 +65,8 @@ def new_values(key: jax.Array, language: ModelFunctions, recipe: Recipe, bias: f
     return heads
 
 
-def new_condition(width: int) -> dict[str, jax.Array]:
-    """Initialises the condition on the return, see `condition`."""
-    return {"kernel": jnp.zeros(width), "bias": jnp.zeros(width)}
-
-
 def condition(params: dict[str, jax.Array], returns: jax.Array, first: jax.Array) -> jax.Array:
-    """Returns the addition to the embeddings that tells a policy the return. [B, T, width]
+    """Returns the addition to the embeddings that tells a policy the return; zero at first. [B, T, width]
 
     `returns`: of each position's episode, [B, T]. `first`: whether it is the first of its episode, [B, T] bool.
     """

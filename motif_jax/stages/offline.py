@@ -109,7 +109,6 @@ class TrainingJob(NamedTuple):
 
     title: str  # in the report
     state: Any  # new, on the host; the same on every host
-    place: Callable[[Any], Any]  # puts a state on the devices
     num_steps: Callable[[int], int]  # batches of an epoch
     batch: Callable[[int, int], Any]  # (epoch, step) -> this host's rows of the batch, on the devices
     update: Callable[[Any, Any], tuple[Any, dict[str, jax.Array]]]  # (state, batch) -> (state, metrics)
@@ -146,7 +145,8 @@ class Training:
         stage, section = session.stage, session.section
         self.job, self.stage, self.section, self.hosts, self.stop = job, stage, section, session.hosts, session.stop
         self.checkpoints = stack.enter_context(stage.checkpoints(section.keep_checkpoints))
-        self.state, self.done = _start_or_resume(job, stage, self.checkpoints, session.hosts)
+        state, self.done = _start_or_resume(job, stage, self.checkpoints, session.hosts)
+        self.state = replicate(state, session.mesh)
         self.first, self.started, self.saved = self.done.steps, time.monotonic(), time.monotonic()
         self.metrics = stack.enter_context(
             stage.metrics("steps", self.first or -1, section.tensorboard, section.wandb, job.metadata.get("config"))
@@ -162,7 +162,11 @@ class Training:
             self.evaluate()
         while done.epoch < section.num_epochs:
             while done.step < job.num_steps(done.epoch):
-                self.stop_if_asked()
+                if self.hosts.agree(Vote.STOP if self.stop.asked else Vote.GO_ON)[0] == Vote.STOP:  # on any host
+                    self.check()
+                    self.save()
+                    saved = f"after {done.steps:,} updates, which are saved; run the same command again to resume"
+                    raise Stopped(f"stopped by {self.stop.asked or 'a signal to another host'} {saved}")
                 if self.metrics and done.steps == self.first:
                     print_line(f"{self.stage.name}: compiling the first update")
                 self.state, measured = job.update(self.state, job.batch(done.epoch, done.step))
@@ -232,20 +236,11 @@ class Training:
             f"--config.{self.stage.name}.learning_rate"
         )
 
-    def stop_if_asked(self) -> None:
-        """Saves and raises Stopped if a signal came, to this host or to another one."""
-        vote = Vote.STOP if self.stop.asked else Vote.GO_ON
-        if self.hosts.agree(vote)[0] == Vote.STOP:
-            self.check()
-            self.save()
-            saved = f"after {self.done.steps:,} updates, which are saved; run the same command again to resume"
-            raise Stopped(f"stopped by {self.stop.asked or 'a signal to another host'} {saved}")
-
 
 def _start_or_resume(
     job: TrainingJob, stage: StageRun, checkpoints: Checkpoints | None, hosts: Hosts
 ) -> tuple[Any, Done]:
-    """The state on all devices, and the progress: from the last checkpoint, or new; all hosts compare theirs."""
+    """The state on the host, and the progress: from the last checkpoint, or new; all hosts compare theirs."""
     state, done, number, folder = job.state, Done(), -1, stage.path / "checkpoints"
     if latest := latest_of_all(checkpoints, folder, hosts):
         number, arrays, metadata = latest
@@ -258,7 +253,7 @@ def _start_or_resume(
             print_line(f"{stage.name}: going on after {number:,} updates")
     hosts.agree(Vote.GO_ON)
     hosts.check_same("a state", [number, state])
-    return job.place(state), done
+    return state, done
 
 
 def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *blocks: str) -> None:
@@ -276,11 +271,8 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *bl
             charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
     head = [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
     stage.section(TITLE, *head, *blocks, all_metrics(rows))
-    if (stage.path / CONFIG).exists():
-        config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
-        stage.report(Head(config=config, machine=machine or None))
-    else:
-        stage.report()
+    config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
+    stage.report(Head(config=config, machine=machine or None))
 
 
 def write_summary(stage: StageRun, job: TrainingJob, done: Done, result: Mapping[str, Any], *blocks: str) -> None:
@@ -420,7 +412,7 @@ def make_job(
 
     same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
     return TrainingJob(
-        title=title, state=jax.tree.map(np.asarray, state), place=lambda state: replicate(state, mesh),
+        title=title, state=jax.tree.map(np.asarray, state),
         num_steps=lambda epoch: len(plan(epoch)), batch=lambda epoch, step: batch(plan(epoch), epoch, step),
         update=lambda state, batch: update(state, given, batch), evaluate=evaluate, identity=same,
         metadata=same | {

@@ -86,7 +86,8 @@ def is_about_the_file(error: BaseException) -> bool:
 def _read(error: BaseException) -> Refusal | None:
     if isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins":
         file = error.filename if error.filename is not None else error.filename2
-        return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else _name(file))
+        file = os.fsdecode(file) if isinstance(file, bytes) else file  # or the number of a descriptor
+        return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else str(file))
     text = str(error)
     first = text.partition("\n")[0]
     if isinstance(error, MemoryError):
@@ -104,10 +105,6 @@ def _read(error: BaseException) -> Refusal | None:
     return None
 
 
-def _name(file: object) -> str:
-    return os.fsdecode(file) if isinstance(file, bytes) else str(file)
-
-
 def in_words(count: float) -> str:
     """Formats a number of bytes: 1610612736 -> "1.5 GiB"."""
     units = ["bytes", "KiB", "MiB", "GiB", "TiB"]
@@ -123,16 +120,13 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
     `writes`: for the amount of writing, or for places outside the workdir. `memory`: for memory, processes and open
     files. `device`: for the memory of devices; "": the same.
     """
-    before, who = _identity(workdir), f"{stage} cannot go on: " if stage else ""
     try:
         yield
-        if before and _identity(workdir) != before:  # missing parents of files are made again, so no error says it
-            raise UserError(f"{who}the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)")
     except Exception as error:
         refusal = find_refusal(error)
-        if isinstance(error, Stopped) or (refusal and refusal.file in OUTPUTS):  # `startup.run_program` explains those
+        if refusal is None or isinstance(error, UserError | Stopped):
             raise
-        if refusal is None or isinstance(error, UserError):
+        if refusal.file in OUTPUTS:  # `startup.run_program` explains those
             raise
         if refusal.number in (errno.ENOSPC, errno.EDQUOT) and not refusal.file:  # it was about an open file
             places = [place for place in (workdir, _temporary()) if place.exists()]
@@ -142,14 +136,8 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
         if hint is None:
             raise
         words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
+        who = f"{stage} cannot go on: " if stage else ""
         raise UserError(who + words + (f" ({hint})" if hint else "")) from error
-
-
-def _identity(workdir: Path) -> tuple[int, int] | None:
-    with contextlib.suppress(OSError):
-        status = os.stat(workdir)
-        return status.st_dev, status.st_ino
-    return None
 
 
 def _temporary() -> Path:

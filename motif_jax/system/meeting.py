@@ -32,10 +32,6 @@ class Meeting(NamedTuple):
     def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    @property
-    def is_local(self) -> bool:
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
-
 
 def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> Meeting | None:
     """Returns the meeting, or None for a single process; raises UserError for invalid values."""

@@ -49,18 +49,14 @@ class PlannedRun(NamedTuple):
 
 def parse_seeds(text: str) -> list[int]:
     """Parses seeds: `5` -> [0, 1, 2, 3, 4]; `3,7` -> [3, 7]; "" -> []."""
-    if not text.strip():
-        return []
-    words = [word.strip() for word in text.split(",")]
-    numbers = list(map(int, words)) if all(re.fullmatch(r"[0-9]{1,18}", word) for word in words) else []
-    if len(numbers) > 1:
-        return list(dict.fromkeys(numbers))
-    if not numbers or not 1 <= numbers[0] <= MOST_SEEDS:
+    words = [word.strip() for word in text.split(",")] if text.strip() else []
+    numbers = [int(word) for word in words if re.fullmatch(r"[0-9]{1,18}", word)]
+    if len(numbers) < len(words) or (len(words) == 1 and not 1 <= numbers[0] <= MOST_SEEDS):
         raise UserError(
             f"give a number of seeds from 1 to {MOST_SEEDS:,}, or seeds, as in 3,7; not {clean(text, 40)!r} "
             f"({SEEDS_FLAG})"
         )
-    return list(range(numbers[0]))
+    return list(range(numbers[0])) if len(numbers) == 1 else list(dict.fromkeys(numbers))
 
 
 def parse_sweep(text: str) -> tuple[str, list[str]]:

@@ -7,7 +7,7 @@ from flax import nnx
 from motif_jax.language.config import make_config
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.values import new_condition, new_head
+from motif_jax.offline.values import new_head
 from motif_jax.policies.writing import ValueModel
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer
@@ -40,5 +40,5 @@ def make_value_model(recipe="ilql"):
         target = {"trunk": make_params(1)[2], "q": make_heads(1, outputs, 2)}
         online = {"trunk": make_params(2)[2], "v": make_heads(2, 1, 1)[0]}
     if one.conditioned:
-        online["condition"] = {name: array + 1.0 for name, array in new_condition(WIDTH).items()}
+        online["condition"] = {name: np.ones(WIDTH, np.float32) for name in ("kernel", "bias")}
     return ValueModel(config, graph, policy, target, online, one, TOKENISER, renderer, allowed, reward_scale=2.0)

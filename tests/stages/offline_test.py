@@ -6,6 +6,7 @@ import pytest
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
+from motif_jax.devices.mesh import make_mesh
 from motif_jax.files import read_lines
 from motif_jax.offline.recipes import Running
 from motif_jax.run import Run
@@ -41,20 +42,21 @@ def make_job(stop, kill_at=None, broken_at=None, **facts):
 
     facts = {"transcripts": "these"} | facts
     state = {"x": np.ones(3, np.float32), "steps": np.zeros((), np.int32)}
-    return TrainingJob("The language model", state, lambda x: x, lambda epoch: SIZES[epoch], batch, update,
+    return TrainingJob("The language model", state, lambda epoch: SIZES[epoch], batch, update,
                        lambda state: {"loss": float(abs(state["x"]).sum())}, facts, facts)  # fmt: skip
 
 
 def run(folder, stop=None, pace=PACE, **changes):
     stop = stop or Stop()
     with Hosts() as hosts, Run(folder.parent).stage("train_language", folder.name) as stage:
-        return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, None))
+        stage.bind({"env": {"world": "wordle"}})
+        return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, make_mesh()))
 
 
 def rows(folder):
     """But for times."""
     found = read_lines(folder / "metrics.jsonl")
-    return [{name: value for name, value in row.items() if name not in ("updates_per_s", "checksum")} for row in found]
+    return [{name: value for name, value in row.items() if name != "updates_per_s"} for row in found]
 
 
 @pytest.fixture(scope="module")

@@ -185,10 +185,9 @@ def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> Transitions:
     # The first of two keys: earlier versions used the other one, and resumed runs go on with the same draws.
     index = jax.random.randint(jax.random.split(key)[0], (count,), 0, count_steps(replay))
     batch, t, game = jnp.unravel_index(index, shape)
-    terminated, truncated = steps.terminated[batch, t, game], steps.truncated[batch, t, game]
+    action, reward, terminated, truncated = (array[batch, t, game] for array in steps[1:])
     after = t + 1 - (truncated & ~terminated)  # the observation after a cut belongs to another episode
     seen, following = ({key: rows[batch, at, game] for key, rows in steps.observations.items()} for at in (t, after))
-    action, reward = steps.action[batch, t, game], steps.reward[batch, t, game]
     return Transitions(seen, action, reward, following, terminated, truncated)
 
 
@@ -204,13 +203,6 @@ class QState(NamedTuple):
 def init_q_state(params: Any, settings: Settings, replay: ReplayBuffer) -> QState:
     """Makes the state before the first update."""
     return QState(params, make_optimizer(settings).init(params), jnp.zeros((), jnp.int32), replay)
-
-
-def td_targets(following: jax.Array, drawn: Transitions, discount: float, bootstrap: str) -> jax.Array:
-    """Targets of Q for the actions taken, from Q of all actions in the next states. [n, A] -> [n]"""
-    chex.assert_rank([following, drawn.reward], [2, 1])
-    ended = drawn.terminated | drawn.truncated if bootstrap == "never" else drawn.terminated
-    return drawn.reward + discount * jnp.where(ended, 0.0, jax.lax.stop_gradient(following).max(-1))
 
 
 def td_loss(q: jax.Array, drawn: Transitions, target: jax.Array) -> tuple[jax.Array, Metrics]:
@@ -268,7 +260,9 @@ def make_q_update(
                 drawn = draw(kept, key, replay.minibatch_size)
             with jax.named_scope("targets"):
                 following = values_of(params, frozen, drawn.following)
-                target = td_targets(following, drawn, settings.discount, settings.bootstrap)
+                never = settings.bootstrap == "never"
+                ended = drawn.terminated | drawn.truncated if never else drawn.terminated
+                target = drawn.reward + settings.discount * jnp.where(ended, 0.0, following.max(-1))
             gradients, means = jax.grad(loss_of, has_aux=True)(params, frozen, drawn, target)
             *stepped, norms = descend(optimizer, params, optimizer_state, gradients, rate)
             finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()

@@ -58,22 +58,18 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
     given = config.transcripts
     path = Path(given.path) if given.path else workdir / "transcripts"
     if given.import_from and may_import:
-        names = given.import_from.split(",")
-        provenance: dict[str, Any] = {"format": given.import_format}
-        if given.import_format == MANUAL:
-            files, window = find_manuals(names), config.env["babyai"]["window"]
-            provenance["window"] = window
-            if EXERCISES in names:
-                provenance[EXERCISES] = True
-            episodes = manual_episodes(files, window, EXERCISES in names)
+        names, is_manual = given.import_from.split(","), given.import_format == MANUAL
+        files = find_manuals(names) if is_manual else [Path(name).expanduser() for name in names]
+        provenance: dict[str, Any] = {"format": given.import_format, "files": [file.name for file in files]}
+        if is_manual:
+            window, reads = config.env["babyai"]["window"], EXERCISES in names
+            provenance |= {"window": window} | ({EXERCISES: True} if reads else {})
+            episodes = manual_episodes(files, window, reads)
+        elif played := find(TRANSCRIPT_FORMATS, given.import_format):
+            provenance |= {"env": essential(config.env), "seed": config.seed}  # decide the words
+            episodes = played.episodes(files, config.env, config.seed)
         else:
-            files = [Path(name).expanduser() for name in names]
-            if played := find(TRANSCRIPT_FORMATS, given.import_format):
-                provenance |= {"env": essential(config.env), "seed": config.seed}  # decide the words
-                episodes = played.episodes(files, config.env, config.seed)
-            else:
-                episodes = _episodes(files, given.import_format)
-        provenance["files"] = [file.name for file in files]
+            episodes = _episodes(files, given.import_format)
         is_new = not path.exists()
         transcripts = imports.import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
         if transcripts.record["provenance"] != provenance:

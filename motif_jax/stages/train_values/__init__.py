@@ -127,12 +127,9 @@ def check_groups(config: ValuesConfig) -> None:
         (not section.games, f"{cannot}: it chooses its checkpoint by the return of games ({flag}.games)"),
         (find_meeting(config.distributed), f"{cannot}: it plays on one host ({flag}.recipe)"),
         (
-            decoding.top_k or decoding.top_p != 1,
-            f"{cannot}: it learns from all tokens: top_k must be 0, and top_p 1 (--config.decoding.top_k, .top_p)",
-        ),
-        (
-            not decoding.temperature,
-            f"{cannot}: at temperature 0 all games of a group would be the same (--config.decoding.temperature)",
+            decoding.top_k or decoding.top_p != 1 or not decoding.temperature,
+            f"{cannot}: any token may be drawn in its games: top_k must be 0, top_p 1, and temperature above 0 "
+            "(--config.decoding.top_k, .top_p, .temperature)",
         ),
     )
 

@@ -10,6 +10,7 @@ text t on, the advantage of all tokens of this text is
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -119,8 +120,14 @@ def make_values_job(
     """The job of the training loop."""
     section, transcripts = config.train_values, session.transcripts
     check_known(transcripts, parts.tokeniser, FLAG)
-    writer = make_writer(config, recipe, parts, renderer)
-    early = renderer.agent_texts_with(writer.model.renderer.stop)  # texts of several lines with the template "lines"
+    live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
+    allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
+    model = ValueModel(
+        parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, section.reward_scale,
+        (section.value_min, section.value_max),
+    )  # fmt: skip
+    writer = ValueWriter(model, as_drawn=recipe.plays)  # the policy at the start of training, without values
+    early = renderer.agent_texts_with(live.stop)  # texts of several lines with the template "lines"
     if early and session.stage.writes:
         print_line(
             f"{STAGE}: {early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, "
@@ -143,7 +150,7 @@ def make_values_job(
             "mean_return": float(transcripts.returns().mean()),
             "emitted": renderer.emitted().tolist(),  # tokens that decoding may write
         },
-        replies=reply_source(config, writer.model, session.mesh) if recipe.of_replies else None,
+        replies=reply_source(config, model, session.mesh) if recipe.of_replies else None,
     )  # fmt: skip
     if recipe.plays:
         job = by_playing(job, config, parts, writer, session.mesh)
@@ -154,16 +161,18 @@ def reply_source(config: ValuesConfig, model: ValueModel, mesh: Mesh) -> ReplySo
     """A function that samples replies from the policy; they depend on the seed, the batch and the row's number."""
     allowed, stop = jnp.asarray(model.allowed), model.renderer.stop
     count, length = config.train_values.replies, config.decoding.max_tokens
-    policy, programs = replicate(model.policy, mesh), {}
+    policy = replicate(model.policy, mesh)
+
+    @functools.cache
+    def program(max_texts: int) -> Any:
+        return jax.jit(writing.make_replies(model.graph, allowed, stop, count, length, max_texts))
 
     def sample(rows: Rows, max_texts: int, drawn_by: tuple[int, int, int]) -> Replies:
-        max_texts = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)
-        if max_texts not in programs:
-            programs[max_texts] = jax.jit(writing.make_replies(model.graph, allowed, stop, count, length, max_texts))
         key = jax.random.key(drawn_by[0])
         for number in drawn_by[1:]:
             key = jax.random.fold_in(key, number)
-        return programs[max_texts](policy, rows, jax.random.split(key, len(rows.tokens)))
+        most = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)
+        return program(most)(policy, rows, jax.random.split(key, len(rows.tokens)))
 
     return sample
 
@@ -231,18 +240,6 @@ def blocks_of_rankings(rankings: Rankings) -> list[str]:
         body.append("<h3>Texts with the highest Q - V</h3>")
         body.append(table(("Q - V", "text", "after"), rows, numbers=(0,), kind="fits"))
     return body
-
-
-def make_writer(config: ValuesConfig, recipe: Recipe, parts: LanguageParts, renderer: Renderer) -> ValueWriter:
-    """The policy at the start of training, without values; raises UserError if it cannot decode."""
-    section = config.train_values
-    live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
-    allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
-    model = ValueModel(
-        parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, section.reward_scale,
-        (section.value_min, section.value_max),
-    )  # fmt: skip
-    return ValueWriter(model, as_drawn=recipe.plays)
 
 
 def make_play(config: ValuesConfig, parts: LanguageParts, writer: ValueWriter) -> Callable[[OfflineState], float]:
