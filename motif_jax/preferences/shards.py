@@ -1,11 +1,10 @@
 """A shard of an annotation: the labels of one job, and their files.
 
-    annotations/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
     annotations/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
-    annotations/<name>/shard-00003-of-00016.json        metadata of dataset and config, log, counts
+    annotations/<name>/shard-00003-of-00016.json        metadata of dataset and config, log
 
 At first all labels are unknown. Every commit replaces the files; a killed job loses the labels since its last commit.
-Probabilities are read; codes are computed from them. `merge` combines all shards into one annotation.
+`merge` combines all shards into one annotation, and computes the codes of its labels.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from motif_jax.files import Held, read_json, take, write_array, write_json
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.structs import UserError
 
-FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"  # a shard's own; others beside it are kept
+FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"  # a shard's own, also of 0.2; others beside it are kept
 ORDER = "order.json"  # questions in the order in which they are asked, if disagreement decides it
 ROUNDING = 1e-6  # of probabilities, so that a pair and its turned copy fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
@@ -75,14 +74,12 @@ class Shard:
 
         `finished`: all questions of the shard were asked. It is written last, because others may then merge the shard.
         """
-        codes = to_codes(self.prob, self.record["facts"].get("tie_margin", 0.0))
-        self.record |= {"finished": finished, "log": dict(log), "rows": len(codes), "counts": count(codes)}
+        self.record |= {"finished": finished, "log": dict(log)}
         with folder_lock(self.folder):
             if not self._record_file.exists():  # a job with other settings, opened at the same time, may have committed
                 self._check_others(self.record["facts"])
             write_json(self._record_file, self.record | {"finished": False})
             write_array(self.folder / f"{self.part.stem}.prob.npy", self.prob)
-            write_array(self.folder / f"{self.part.stem}.npy", codes)
             if finished:
                 write_json(self._record_file, self.record)
 

@@ -61,7 +61,7 @@ def kill_after(patch, survivors):
 
 
 @pytest.mark.parametrize("fresh", [True, False])
-@pytest.mark.parametrize("survivors", range(4))
+@pytest.mark.parametrize("survivors", range(3))
 def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivors, fresh):
     if not fresh:
         with Shard(tmp_path, ONLY, 3, METADATA) as shard:
@@ -76,7 +76,7 @@ def test_killed_between_any_two_files_it_goes_on(tmp_path, monkeypatch, survivor
             except Killed:
                 pass
             else:
-                assert survivors == 3
+                assert survivors == 2
     with Shard(tmp_path, ONLY, 3, METADATA) as shard:
         np.testing.assert_array_equal(shard.prob, [np.nan if fresh else 1, *[0 if survivors >= 2 else np.nan] * 2])
 
@@ -115,7 +115,7 @@ def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
     assert not shards.is_merged(dataset, "mine", METADATA | {"backend": "other"})
 
 
-@pytest.mark.parametrize("survivors", range(5))
+@pytest.mark.parametrize("survivors", range(4))
 def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypatch, survivors):
     """Another job, which finishes meanwhile, would merge it without them."""
     dataset = PairDataset(write_dataset(tmp_path / "dataset", random_pairs(20)))
@@ -125,7 +125,7 @@ def test_a_shard_is_not_finished_before_its_labels_are_there(tmp_path, monkeypat
         with contextlib.suppress(Killed):
             shard.commit(True, {})
     missing = merge(dataset, "mine", 1, np.arange(20), METADATA, partial=False)
-    assert missing == ([] if survivors == 4 else [0])
+    assert missing == ([] if survivors == 3 else [0])
     assert missing or shards.last_merge(dataset, "mine")[0]["first"] == 20
 
 
@@ -137,9 +137,8 @@ def test_of_two_jobs_with_different_settings_the_first_to_commit_wins(tmp_path):
         first.commit(False, {})
         refusal(lambda: second.commit(False, {}), "has backend = 'test', not 'other'")
         first.commit(True, {})
-    assert [file.name for file in sorted(tmp_path.glob("shard-*"))] == [
-        "shard-00000-of-00002.json", "shard-00000-of-00002.npy", "shard-00000-of-00002.prob.npy",
-    ]  # fmt: skip
+    files = [file.name for file in sorted(tmp_path.glob("shard-*"))]
+    assert files == ["shard-00000-of-00002.json", "shard-00000-of-00002.prob.npy"]
 
 
 def test_anew_only_the_files_of_shards_are_deleted(tmp_path):
