@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.annotation.annotator import AskingCounts, Incomplete, Question
-from motif_jax.annotation.backends import Backend, CaptionBackend, Lexicon, OpenBackend, open_judge, opened
+from motif_jax.annotation.backends import Backend, CaptionBackend, OpenBackend, open_judge, opened
 from motif_jax.config.table import Flag, Number, Whole, value
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
@@ -29,7 +29,7 @@ from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Run
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate import AnnotateConfig, check, make_backend, marked, open_dataset
+from motif_jax.stages.annotate import AnnotateConfig, check, find_rules, make_backend, marked, open_dataset
 from motif_jax.structs import UserError
 
 STAGE_NAME = "check_judge"
@@ -233,15 +233,6 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         print_line(f"{STAGE_NAME}: {line}")
     if problem and not limits.anyway:
         raise UserError(f"this judge is not good enough: {problem}; to continue nevertheless: {FLAG}.anyway=True")
-
-
-def find_rules(backend: CaptionBackend) -> Callable[[Question], float]:
-    """P(second is better) by the rules of the game; NaN if it has none for this goal."""
-    try:
-        rules = Lexicon(backend.texts, backend.section.goal)
-    except UserError:
-        return lambda question: float("nan")
-    return lambda question: float(rules.answer(question).yes or 0.0)
 
 
 # ---- the page
