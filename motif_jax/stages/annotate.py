@@ -476,6 +476,7 @@ class AnnotationJob:
         self._asked.earlier[self._numbers] = np.where(self._turned, 1 - before, before)
         self._rounds: Iterator[np.ndarray] = iter(())
         self._first_round = len(self._wanted)  # the number of its questions
+        self._progress: Progress | None = None  # of a job that asks
         if section.order == "random":
             order = np.random.default_rng([config.seed, 90, low]).permutation(high - low) + low
             self._wanted = order[: len(self._wanted)]
@@ -496,17 +497,28 @@ class AnnotationJob:
         were_asked = self._shard.record["finished"] or self._before.get("wanted") == self._wanted_id()
         if (were_asked or not self._open()) and not self._next_round() and not self._is_neutral_due():
             if not were_asked:
-                self._label()
-                self._commit(True)
+                self._save(ended=True)
             return
-        print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.prob):,} pairs")
+        pairs = len(self._shard.prob)
+        print_line(f"annotate: {self._open():,} distinct questions for {pairs:,} pairs")
         judge = backends.open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
         with contextlib.closing(judge) as asking:
             self._model = asking.annotator.model
             self._check_model()
             if asking.cache and asking.cache.folder:
                 self._answers = str(asking.cache.folder.resolve())
-            self._ask(asking)
+            done = int((~np.isnan(self._shard.prob)).sum())
+            with contextlib.closing(Progress("annotate", pairs, "pairs", done)) as self._progress:
+                try:
+                    self._ask(asking)
+                except Incomplete as stopped:
+                    labelled = f"{self._save():,} of {pairs:,} pairs are labelled"
+                    raise UserError(f"{stopped}; {labelled}, and the same command goes on from there") from None
+                except BaseException:
+                    self._save()
+                    raise
+        if self._counts.from_cache:
+            print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
 
     def _check_model(self) -> None:
         """Raises UserError if the labels so far are from another model, which the config alone may not show."""
@@ -519,40 +531,25 @@ class AnnotationJob:
             )
 
     def _ask(self, asking: Asking) -> None:
-        self._progress = Progress("annotate", len(self._shard.prob), "pairs", self._label())
-        try:
-            self._try_orders(asking)
-            while True:
-                # In each batch first those in their own order, then the turned ones.
-                missing = annotator.batches(self._asked.missing(self._wanted), self._section.batch_size)
-                spots = (spot for batch in missing for spot in sorted(batch, key=lambda spot: spot[1]))
-                asking.ask(self._draw(spots), self._take)
-                self._save()
-                if not self._next_round():
-                    break
-            wanted, unanswered = len(self._wanted), self._open()
-            if wanted - unanswered < annotator.LEAST_SHARE * wanted:
-                raise UserError(
-                    f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
-                    f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); "
-                    "the same command asks them again"
-                )
-            if self._is_neutral_due():
-                self._ask_about_nothing(asking)
-            self._commit(True)
-        except Incomplete as stopped:
-            labelled = self._save()
-            raise UserError(
-                f"{stopped}; {labelled:,} of {len(self._shard.prob):,} pairs are labelled, and the same command goes "
-                "on from there"
-            ) from None
-        except BaseException:
+        self._try_orders(asking)
+        while True:
+            # In each batch first those in their own order, then the turned ones.
+            missing = annotator.batches(self._asked.missing(self._wanted), self._section.batch_size)
+            spots = (spot for batch in missing for spot in sorted(batch, key=lambda spot: spot[1]))
+            asking.ask(self._draw(spots), self._take)
             self._save()
-            raise
-        finally:
-            self._progress.close()
-        if self._counts.from_cache:
-            print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
+            if not self._next_round():
+                break
+        wanted, unanswered = len(self._wanted), self._open()
+        if wanted - unanswered < annotator.LEAST_SHARE * wanted:
+            raise UserError(
+                f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
+                f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); "
+                "the same command asks them again"
+            )
+        if self._is_neutral_due():
+            self._ask_about_nothing(asking)
+        self._save(ended=True)
 
     def _try_orders(self, asking: Asking) -> None:
         if not 0 < self._backend.both_orders < 1:
@@ -604,32 +601,28 @@ class AnnotationJob:
         if is_full or time.monotonic() - self._committed > COMMIT_EVERY_S:
             self._save()
 
-    def _save(self) -> int:
-        """Labels what is answered, and commits the labels; returns the number of labelled rows."""
-        labelled = self._label()
-        # Not before the first answer: it would bind the annotation to settings that may not work.
-        if not np.isnan(self._shard.prob[self._asking]).all():
-            self._commit(False)
-        self._committed, self._uncommitted = time.monotonic(), 0  # also without new labels, as `_label` takes time
-        self._progress.update(labelled, **self._notes(labelled))
-        return labelled
+    def _save(self, ended: bool = False) -> int:
+        """Labels what is answered, and commits labels and log to the shard; returns the number of labelled rows.
 
-    def _commit(self, ended: bool) -> None:
-        """Writes the labels and the log to the shard; `ended`: all wanted questions were asked, answered or not."""
-        log: dict[str, Any] = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
-        seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
-        log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
-        unknown = np.isnan(self._shard.prob[self._asking])
-        log |= {shards.NOT_ASKED: int((unknown & ~self._put[self._numbers]).sum()), "motif_jax": motif_jax.__version__}
-        if ended:
-            log["wanted"] = self._wanted_id()
-        self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)
-
-    def _label(self) -> int:
+        `ended`: all wanted questions were asked, answered or not.
+        """
         labels, prob = self._asked.labels()[self._numbers], self._shard.prob
         is_new = np.isnan(prob[self._asking])
         prob[self._asking[is_new]] = np.where(self._turned, 1 - labels, labels)[is_new]
-        return int((~np.isnan(prob)).sum())
+        labelled, unknown = int((~np.isnan(prob)).sum()), np.isnan(prob[self._asking])
+        # Not before the first answer: it would bind the annotation to settings that may not work.
+        if ended or not unknown.all():
+            counts = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
+            seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
+            log = counts | {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
+            not_asked = int((unknown & ~self._put[self._numbers]).sum())
+            log |= {shards.NOT_ASKED: not_asked, "motif_jax": motif_jax.__version__}
+            log |= {"wanted": self._wanted_id()} if ended else {}
+            self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)
+        self._committed, self._uncommitted = time.monotonic(), 0  # also without new labels, as this takes time
+        if self._progress:
+            self._progress.update(labelled, **self._notes(labelled))
+        return labelled
 
     def _open(self) -> int:
         return int(np.isnan(self._asked.labels()[self._wanted]).sum())
