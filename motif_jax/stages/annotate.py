@@ -24,7 +24,6 @@ import motif_jax
 from motif_jax.annotation import annotator, backends
 from motif_jax.annotation.annotator import Answered, Asking, AskingCounts, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.backends import (
-    Backend,
     CaptionBackend,
     Lexicon,
     OpenBackend,
@@ -101,7 +100,7 @@ def label_name(section: AnnotateSection) -> str:
     return short_name(name, LONGEST - len(".html"))  # the longest ending of a file that is named after it
 
 
-def make_backend(config: AnnotateConfig, verdicts: bool = False) -> Backend:
+def make_backend(config: AnnotateConfig, verdicts: bool = False) -> CaptionBackend:
     """The annotator that the config names. `verdicts`: rules give no probabilities."""
     section, texts = config.annotate, texts_of(config.env, config.annotate.lexicon)
     return find_backend(section)(section, texts, config.seed, verdicts=verdicts)
@@ -114,7 +113,7 @@ def open_dataset(workdir: Path) -> PairDataset:
     return PairDataset(workdir / "dataset")
 
 
-def make_metadata(backend: Backend, dataset: PairDataset) -> dict[str, Any]:
+def make_metadata(backend: CaptionBackend, dataset: PairDataset) -> dict[str, Any]:
     """Everything that decides the labels, as a flat dict: of the backend, its section and the dataset."""
     section = backend.section
     metadata: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)}
@@ -143,7 +142,7 @@ JUDGES = {
 
 
 def write_page(
-    stage: StageRun, config: AnnotateConfig, backend: Backend, dataset: PairDataset, name: str,
+    stage: StageRun, config: AnnotateConfig, backend: CaptionBackend, dataset: PairDataset, name: str,
     questions: Questions | None, counts: dict[str, int], logs: list[dict[str, Any]],
 ) -> Path:  # fmt: skip
     """Writes `annotations/<name>.html`, and the annotation's part of the report. `counts`, `logs`: of its labels."""
@@ -152,7 +151,6 @@ def write_page(
     words = [section.backend, *(models or filter(None, [section.model]))]
     figures, details, most_asked = [(f"{len(dataset):,}", "pairs")], list[str](), list[str]()
     if questions is not None:
-        assert isinstance(backend, CaptionBackend)
         label = _labels(dataset, name, questions)
         more, details, most_asked = _of_the_questions(backend, questions, label, logs)
         equal = f"{1 - questions.counts.sum() / len(dataset):.0%}"
@@ -415,10 +413,9 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backe
             stage.bind(config)
             shard.take_adopted(rows)
             if isinstance(backend, Oracle):
-                wanted, started = rows[rows < (section.max_pairs or np.inf)], time.monotonic()
+                wanted = rows[rows < (section.max_pairs or np.inf)]
                 shard.prob[: len(wanted)] = backend.answer(dataset, wanted)
-                unknown, seconds = int(np.isnan(shard.prob).sum()), round(time.monotonic() - started, 1)
-                shard.commit(len(wanted) == len(rows), {shards.NOT_ASKED: unknown, "seconds": seconds})
+                shard.commit(len(wanted) == len(rows), {shards.NOT_ASKED: int(np.isnan(shard.prob).sum())})
             else:
                 assert questions is not None
                 AnnotationJob(config, backend, questions, shard, rows).run(open_backend)
@@ -435,7 +432,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backe
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {', '.join(shares)}")
     asked = np.flatnonzero(of_pair >= 0)
     ties = float((dataset.preference(name)[asked] == Preference.TIE).mean()) if len(asked) else 0.0
-    if isinstance(backend, CaptionBackend) and backend.is_model and ties > 0.9:
+    if backend.is_model and ties > 0.9:
         print_line(
             f"annotate: {ties:.0%} of the answers are ties, from which little can be learnt: they are within "
             f"{backend.tie_margin:g} of one half (--config.annotate.tie_margin)"

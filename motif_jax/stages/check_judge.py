@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.annotation.annotator import AskingCounts, Incomplete, Question
-from motif_jax.annotation.backends import Backend, CaptionBackend, OpenBackend, open_judge, opened
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
 from motif_jax.config.table import Flag, Number, Whole, value
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
@@ -95,9 +95,8 @@ class Trial:
     margins: list[tuple[float, Share, Share]]  # the last two with other margins of ties
 
 
-def metadata_of(backend: Backend, config: CheckJudgeConfig, dataset: PairDataset) -> dict[str, Any]:
+def metadata_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: PairDataset) -> dict[str, Any]:
     """Everything that the trial depends on, except its limits."""
-    assert isinstance(backend, CaptionBackend)
     settings = {"captions": config.annotate.captions, "dataset": fingerprint(dataset)}
     return backend.flat_metadata() | backend.labelling() | settings | {"of": config.check_judge.questions}
 
@@ -191,7 +190,6 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
     """Asks the questions, writes the page, and raises UserError if the judge is not good enough."""
     section, limits = config.annotate, config.check_judge
     backend, dataset = make_backend(config, verdicts=True), open_dataset(workdir)
-    assert isinstance(backend, CaptionBackend)
     by_rules = find_rules(backend)
     asked = choose(Questions(dataset, section.captions), limits.questions, config.seed, by_rules)
     started, ordered = time.monotonic(), backend.both_orders > 0
