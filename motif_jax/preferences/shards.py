@@ -43,9 +43,9 @@ class Shard:
     """The labels of some rows, new or from an earlier run, locked against other jobs; a context manager."""
 
     def __init__(
-        self, folder: Path, part: Part, num_rows: int, metadata: Mapping[str, Any], replaces: Path | None = None
+        self, folder: Path, part: Part, rows: np.ndarray, metadata: Mapping[str, Any], replaces: Path | None = None
     ):
-        """Opens the shard, whose rows have `prob`, P(second is better). [M] float32, NaN: unknown
+        """Opens the shard, whose `rows` of the dataset [M] have `prob`, P(second is better). [M] float32, NaN: unknown
 
         `metadata`: of dataset and config, a flat dict; equal in all shards of an annotation.
         `replaces`: the merged labels, to delete them and existing shards; None: go on with these.
@@ -61,13 +61,10 @@ class Shard:
             self._check_others(metadata)
             new = {"facts": dict(metadata), "finished": False, "log": {}}
             self.record: dict[str, Any] = read_json(self._record_file) if self._record_file.exists() else new
-            self.prob = read_prob(folder, part, num_rows)
+            self.prob = read_prob(folder, part, len(rows))
+            if not self.record["log"] and (folder / "prob.npy").exists():  # it is new, and labels came with the dataset
+                self.prob = np.load(folder / "prob.npy")[rows]
             on_error.pop_all()
-
-    def take_adopted(self, rows: np.ndarray) -> None:
-        """Sets the labels that came with the dataset, if this shard is new; `rows`: of the dataset. [N]"""
-        if not self.record["log"] and (self.folder / "prob.npy").exists():
-            self.prob = np.load(self.folder / "prob.npy")[rows]
 
     def commit(self, finished: bool, log: Mapping[str, Any]) -> None:
         """Writes the labels to disk. `log`: counts, times and versions of this job.

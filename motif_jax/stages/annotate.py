@@ -409,9 +409,8 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backe
         stage.bind(config)
     elif section.merge == "auto":
         rows = shards.rows_of(part, of_pair)
-        with Shard(folder, part, len(rows), metadata, labels if section.ignore_existing else None) as shard:
+        with Shard(folder, part, rows, metadata, labels if section.ignore_existing else None) as shard:
             stage.bind(config)
-            shard.take_adopted(rows)
             if isinstance(backend, Oracle):
                 wanted = rows[rows < (section.max_pairs or np.inf)]
                 shard.prob[: len(wanted)] = backend.answer(dataset, wanted)
