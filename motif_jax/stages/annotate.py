@@ -312,13 +312,12 @@ def _evidence(
     """
     asked, said = AnswerTable(np.ones(len(questions), bool)), dict[int, str]()
     unreadable, count, mass = dict[Question, str](), 0, 0.0
-    number_of: dict[tuple[str | None, ...], int] = {
-        questions.text(number): number for number in (range(len(questions)) if backend.is_model else top)
-    }
+    folders = {str(log["answers"]) for log in logs if log.get("answers")}  # of a model's answers
+    known: Iterable[int] = range(len(questions)) if folders else top
+    number_of: dict[tuple[str | None, ...], int] = {questions.text(number): number for number in known}
     lines: Iterator[tuple[Question, QuestionAnswer]]
     with contextlib.ExitStack() as opened:
         if backend.is_model:
-            folders = {str(log["answers"]) for log in logs if log.get("answers")}
             lines = (line for folder in folders for line in annotator.read_answers(Path(folder)))
         else:
             rules = opened.enter_context(contextlib.closing(backend.open()))
