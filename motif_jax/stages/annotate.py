@@ -228,10 +228,10 @@ def _of_the_questions(
         *_beside_rules(backend, questions, codes),
     ]
 
-    def row(number: int) -> list[str]:
+    def row(number: int, certainty: bool = False) -> list[str]:
         code = int(codes[number])
         verdict = f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>'
-        if not np.isnan(label[number]) and label[number] not in (0.0, 0.5, 1.0):
+        if certainty and not np.isnan(label[number]) and label[number] not in (0.0, 0.5, 1.0):
             verdict += f'&nbsp;<span class="soft">{label[number]:.2f}</span>'
         return [f"{questions.counts[number]:,}", *marked(questions.text(number), code), verdict]
 
@@ -239,7 +239,7 @@ def _of_the_questions(
         return folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
 
     head = ("pairs", "first", "second", "better")
-    rows = [[*row(number), *([why(said.get(number, ""))] if said else [])] for number in top]
+    rows = [[*row(number, certainty=True), *([why(said.get(number, ""))] if said else [])] for number in top]
     details = [
         "<h2>Most frequent questions</h2>",
         '<p class="soft">Pairs with the question, its captions (the better one in bold), and the verdict.</p>',
