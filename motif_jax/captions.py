@@ -24,14 +24,10 @@ class CaptionTable:
 
     def __init__(self) -> None:
         self._numbers: dict[bytes, int] = {}
-        self._counts: list[int] = []
+        self.counts = np.zeros(0, np.int64)  # how often each caption was interned. [U]
 
     def __len__(self) -> int:
         return len(self._numbers)
-
-    @property
-    def counts(self) -> np.ndarray:  # how often each caption was interned. [U] int64
-        return np.array(self._counts, np.int64)
 
     @property
     def messages(self) -> np.ndarray:  # [U, 256] uint8
@@ -39,17 +35,12 @@ class CaptionTable:
 
     def intern(self, messages: np.ndarray) -> np.ndarray:
         """Numbers of these messages; a new message gets the next number. [..., 256] uint8 -> [...] int32"""
-        data = np.ascontiguousarray(messages).tobytes()
-        numbers, counts = self._numbers, self._counts
-        ids = np.empty(len(data) // WIDTH, np.int32)
-        for index in range(len(ids)):
-            message = data[index * WIDTH : (index + 1) * WIDTH]
-            number = numbers.get(message)
-            if number is None:
-                number = numbers[message] = len(numbers)
-                counts.append(0)
-            counts[number] += 1
-            ids[index] = number
+        data, numbers = np.ascontiguousarray(messages).tobytes(), self._numbers
+        parts = (data[at : at + WIDTH] for at in range(0, len(data), WIDTH))
+        ids = np.fromiter((numbers.setdefault(part, len(numbers)) for part in parts), np.int32)
+        counts = np.bincount(ids, minlength=len(numbers))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
         return ids.reshape(messages.shape[:-1])
 
     def text(self, number: int) -> str:
@@ -63,7 +54,7 @@ class CaptionTable:
     def load(cls, directory: Path) -> CaptionTable:
         table = cls()
         table.intern(np.load(directory / "captions.npy"))
-        table._counts = np.load(directory / "counts.npy").tolist()
+        table.counts = np.load(directory / "counts.npy")
         return table
 
 

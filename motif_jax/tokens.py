@@ -30,7 +30,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from motif_jax.files import write_whole
 from motif_jax.structs import UserError, legible
@@ -46,27 +46,8 @@ MARKS = ("<a>", "<s>", "</a>", "</eod>")  # the next ones of a tokeniser of lett
 BRACKETS = re.compile(r"[<>\[\]{}|]")  # what a mark has in its name, but not a word that was added to a vocabulary
 
 
-class Tokeniser(Protocol):
-    """The interface of a tokeniser."""
-
-    size: int  # token ids are below it
-    text: str  # of its tokenizer.json
-
-    def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
-        """The tokens of any text; with `special_tokens`, also some around it, such as an end of text.
-
-        `marks`: where the text has the name of a mark, it is the mark; only for texts of this program.
-        """
-
-    def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
-        """The tokens of a text in pieces: of this program, where names of marks are marks, and foreign, by turns."""
-
-    def decode(self, tokens: Iterable[int]) -> str:
-        """The text of tokens, without special ones."""
-
-
 class BuiltInTokeniser:
-    """Tokens are the pieces of texts that a pattern finds; subclasses say which."""
+    """Tokens are the pieces of texts that a pattern finds; subclasses say which. Token ids are below `size`."""
 
     pattern: str  # of a piece, as a regular expression; what it does not find only separates pieces
     first: tuple[str, ...]  # tokens that there always are; PAD, END, UNKNOWN begin
@@ -95,14 +76,20 @@ class BuiltInTokeniser:
         return [part for word in pieces for part in (word if word in cls.first else [word])]
 
     def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
+        """The tokens of any text; with `special_tokens`, also some around it, such as an end of text.
+
+        `marks`: where the text has the name of a mark, it is the mark; only for texts of this program.
+        """
         words = re.findall(self.pattern, text) if marks else self._pieces(text)
         ids = [self._ids.get(word, UNKNOWN_TOKEN) for word in words]
         return [*ids, self.end_id] if special_tokens else ids
 
     def encode_pieces(self, pieces: Sequence[str]) -> list[int]:
+        """The tokens of a text in pieces: of this program, where names of marks are marks, and foreign, by turns."""
         return [token for place, piece in enumerate(pieces) for token in self.encode(piece, marks=place % 2 == 0)]
 
     def decode(self, tokens: Iterable[int]) -> str:
+        """The text of tokens, without special ones."""
         return self.between.join(self._words[token] for token in tokens if token not in self._special)
 
     @classmethod
@@ -143,7 +130,7 @@ class LetterTokeniser(BuiltInTokeniser):
 
 
 class HubTokeniser:
-    """Any tokenizer.json, by the library `tokenizers`."""
+    """Any tokenizer.json, by the library `tokenizers`; with the methods of `BuiltInTokeniser`."""
 
     def __init__(self, text: str):
         if importlib.util.find_spec("tokenizers") is None:
@@ -202,6 +189,9 @@ class HubTokeniser:
         if "merges" in model:
             model["merges"] = [pair for pair in model["merges"] if names.keys().isdisjoint((*pair, "".join(pair)))]
         return _from_text(json.dumps(whole))
+
+
+Tokeniser = BuiltInTokeniser | HubTokeniser
 
 
 def _from_text(text: str) -> Any:

@@ -299,7 +299,10 @@ class Ratings(Asking):
 
 
 class Sampled:
-    """An annotator whose answers are the means of another one's, which samples them."""
+    """An annotator whose answers are the means of another one's, which samples them.
+
+    The mean is of all answers with a verdict, with the text of the first of them; tokens of all answers are added up.
+    """
 
     def __init__(self, annotator: Annotator, samples: int):
         self._annotator, self._samples, self.model = annotator, samples, annotator.model
@@ -310,16 +313,12 @@ class Sampled:
         for question, answer in self._annotator.answers(repeated):
             samples.setdefault(question, []).append(answer)
             if len(samples[question]) == self._samples:
-                yield question, mean_of(samples.pop(question))
+                answers = samples.pop(question)
+                readable = [answer for answer in answers if answer.yes is not None]
+                first = (readable or answers)[0]
+                yes = sum(answer.yes or 0.0 for answer in readable) / len(readable) if readable else None
+                refused = yes is None and any(answer.refused for answer in answers)
+                yield question, first._replace(yes=yes, refused=refused, **tokens_of(answers))
 
     def close(self) -> None:
         self._annotator.close()
-
-
-def mean_of(answers: Sequence[QuestionAnswer]) -> QuestionAnswer:
-    """The mean of all answers with a verdict, and the text of the first of them; tokens of all answers are added up."""
-    readable = [answer for answer in answers if answer.yes is not None]
-    first = (readable or answers)[0]
-    yes = sum(answer.yes or 0.0 for answer in readable) / len(readable) if readable else None
-    refused = yes is None and any(answer.refused for answer in answers)
-    return QuestionAnswer(yes, first.said, first.mass, **tokens_of(answers), refused=refused)

@@ -58,12 +58,13 @@ RESERVED = {  # keys of other metadata of shards and caches
 }  # fmt: skip
 
 
-class Described(abc.ABC):
-    """Labels pairs, as a section `annotate` of the config describes; nothing is opened yet."""
+class CaptionBackend(abc.ABC):
+    """A judge of captions, as a section `annotate` of the config describes it; nothing is opened yet."""
 
     is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
     in_process = False  # holds the memory of the accelerator until this process ends
     by_rules = False  # by the rules of the game's texts, which read texts of any length
+    uses_jax = False  # beside a learner, it is opened in a process of its own (stream.py)
 
     def __init__(self, section: AnnotateSection, texts: Texts, seed: int, one: bool = False, verdicts: bool = False):
         """`one`: questions are about one caption instead of two. `verdicts`: rules give no probabilities."""
@@ -77,27 +78,6 @@ class Described(abc.ABC):
         """Raises UserError for values that cannot work, without opening anything."""
         return
 
-    @classmethod
-    @abc.abstractmethod
-    def label(cls, section: AnnotateSection) -> str: ...
-
-    @property
-    def tie_margin(self) -> float:
-        """Answers this close to one half are ties."""
-        return float(self.section.tie_margin) if self.is_model else 0.0
-
-    def flat_metadata(self) -> dict[str, Any]:
-        metadata = self.metadata()
-        if clash := RESERVED & metadata.keys():
-            raise UserError(f"the metadata of {self.section.backend!r} cannot be named {', '.join(clash)} ({FLAG})")
-        return {"backend": self.section.backend} | flatten(metadata)
-
-
-class CaptionBackend(Described):
-    """A judge of captions."""
-
-    uses_jax = False  # beside a learner, it is opened in a process of its own (stream.py)
-
     @abc.abstractmethod
     def open(self) -> Annotator:
         """Opens it. Raises UserError if it does not work."""
@@ -106,19 +86,25 @@ class CaptionBackend(Described):
     def label(cls, section: AnnotateSection) -> str:
         return f"{slug(section.backend)}_{section.captions}_{goal_name(section.goal)}"
 
-    def cache_metadata(self, model: str) -> dict[str, Any]:
-        """The metadata with the full name of the opened model."""
-        return {"backend": self.section.backend, "opened": model} | self.metadata()
-
     @property
-    def rates(self) -> bool:
-        """Whether single captions are asked about, and the answers on pairs follow (annotator.py)."""
-        return False
+    def tie_margin(self) -> float:
+        """Answers this close to one half are ties."""
+        return float(self.section.tie_margin) if self.is_model else 0.0
 
     @property
     def both_orders(self) -> float:
         """The share of questions that are asked in both orders: 0 for rules, whose answers do not depend on it."""
         return float(self.section.both_orders) if self.is_model else 0.0
+
+    def flat_metadata(self) -> dict[str, Any]:
+        metadata = self.metadata()
+        if clash := RESERVED & metadata.keys():
+            raise UserError(f"the metadata of {self.section.backend!r} cannot be named {', '.join(clash)} ({FLAG})")
+        return {"backend": self.section.backend} | flatten(metadata)
+
+    def cache_metadata(self, model: str) -> dict[str, Any]:
+        """The metadata with the full name of the opened model."""
+        return {"backend": self.section.backend, "opened": model} | self.metadata()
 
     def labelling(self) -> dict[str, Any]:
         """Flat metadata of how answers become labels."""
@@ -244,6 +230,7 @@ class Prompted(CaptionBackend):
 
     @property
     def rates(self) -> bool:
+        """Whether single captions are asked about, and the answers on pairs follow (annotator.py)."""
         return self.section.mode == "rate"
 
     @functools.cached_property
@@ -385,8 +372,12 @@ class Server(Prompted):
         return ChatClient(server, self.section.model, template, sampling, server_key(server))
 
 
-class Oracle(Described):
+class Oracle(CaptionBackend):
     """Compares numbers of the dataset instead of captions, as in the original; or decides by chance."""
+
+    def open(self) -> Annotator:
+        name = self.section.backend
+        raise UserError(f"{name!r} compares numbers of the game, and a judge of captions is asked ({FLAG})")
 
     def metadata(self) -> dict[str, Any]:
         return {}
@@ -438,16 +429,15 @@ class Chance(Oracle):
         return np.random.default_rng(self.seed).integers(2, size=len(dataset))[rows].astype(np.float32)
 
 
-Backend = CaptionBackend | Oracle
 OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, another process, or a stand-in of tests
 opened: OpenBackend = operator.methodcaller("open")  # in this process
 
 
-def find_backend(section: AnnotateSection) -> type[CaptionBackend] | type[Oracle]:
+def find_backend(section: AnnotateSection) -> type[CaptionBackend]:
     """The class of the backend that a section `annotate` names; raises UserError if it does not exist."""
     path = BACKENDS.get(section.backend, section.backend)
     backend = load_class(path, "judge", FLAG)
-    assert issubclass(backend, CaptionBackend | Oracle), f"{path} must be a subclass of CaptionBackend"
+    assert issubclass(backend, CaptionBackend), f"{path} must be a subclass of CaptionBackend"
     return backend
 
 
@@ -464,7 +454,7 @@ def open_judge(
         cache = Path(cache_dir).expanduser() if cache_dir else None
         cached = backend.is_model and cache_dir is not None  # rules are faster than a cache
         answers = AnswerCache(backend.cache_metadata(annotator.model), cache) if cached else None
-        if backend.rates:
+        if isinstance(backend, Prompted) and backend.rates:
             return Ratings(annotator, answers, counts, rated_together)
         return Asking(annotator, answers, counts)
     except BaseException:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from typing import Any
 
 from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.prompts import OPENING, Message, QuestionTemplate, to_answer, verdict_probabilities
@@ -39,14 +39,7 @@ MAX_SAID = 2**16  # characters kept of an answer (start and end); the verdict is
 PATH, NO_ANSWER = "/chat/completions", "the server gave no answer"
 END, NOT_DRAWN = "end", "not drawn"  # instead of a question: the stream is used up; enough are in flight
 Tokens = tuple[int, int, int]  # of the prompt, of these cached, written
-
-
-class Reply(NamedTuple):
-    """The parts of a reply that are used."""
-
-    text: str
-    logprobs: Any  # not checked
-    tokens: Tokens
+Reply = tuple[str, Any, Tokens]  # text, log-probabilities (not checked), tokens
 
 
 class ChatClient:
@@ -129,11 +122,11 @@ class ChatClient:
         if self._server.prefill:
             messages = [*messages, {"role": "assistant", "content": OPENING}]
             options |= {"add_generation_prompt": False, "continue_final_message": True}
-        reply = await self._complete(messages, options)
+        _, logprobs, tokens = await self._complete(messages, options)
         try:
             positions = [
                 verdict_probabilities((top["token"], _logprob(top["logprob"])) for top in token["top_logprobs"])
-                for token in reply.logprobs["content"]
+                for token in logprobs["content"]
             ]
         except (KeyError, TypeError, ValueError, OverflowError, AttributeError):  # the last: a token that is not text
             raise Refused(
@@ -144,26 +137,25 @@ class ChatClient:
             best = max(best, position, key=lambda probabilities: sum(probabilities.values()))
             if sum(best.values()) >= 0.5:
                 break
-        return to_answer(best, reply.tokens, self._prompt.one)
+        return to_answer(best, tokens, self._prompt.one)
 
     async def _reason(self, messages: list[Message]) -> QuestionAnswer:
         assert self._sampling is not None
         options = asdict(self._sampling)
         del options["top_k"]  # not in the standard; `extra` can add it
-        answer = self._parsed(await self._complete(messages, options))
+        answer = self._parsed(*await self._complete(messages, options))
         if answer.yes is not None:
             return answer
         try:
             again = await self._ask_again(self._prompt.again(messages, answer.said), options | {"temperature": 0})
         except Refused as refused:
             return answer.asked_again(QuestionAnswer(None, f"{NO_ANSWER}: {refused}"))._replace(refused=True)
-        return answer.asked_again(self._parsed(again))
+        return answer.asked_again(self._parsed(*again))
 
-    def _parsed(self, reply: Reply) -> QuestionAnswer:
-        said = reply.text
-        if len(said) > MAX_SAID:  # the start and the end of one that is far too long
-            said = f"{said[: MAX_SAID // 2]} ... {said[-MAX_SAID // 2 :]}"
-        return QuestionAnswer(self._prompt.read(reply.text), said, 1.0, *reply.tokens)
+    def _parsed(self, text: str, _: Any, tokens: Tokens) -> QuestionAnswer:
+        cut = len(text) > MAX_SAID  # the start and the end of one that is far too long
+        said = f"{text[: MAX_SAID // 2]} ... {text[-MAX_SAID // 2 :]}" if cut else text
+        return QuestionAnswer(self._prompt.read(text), said, 1.0, *tokens)
 
     async def _ask_again(self, messages: list[Message], options: dict[str, Any]) -> Reply:
         """Asks for a bare verdict, by an extension of vLLM that other servers may refuse."""
@@ -188,7 +180,7 @@ class ChatClient:
         content = choice["message"]["content"]
         # `content` is None if a model wrote only its reasoning. Lone surrogates cannot be written to a file.
         text = content.encode("utf-8", "replace").decode() if isinstance(content, str) else ""
-        return Reply(self._http.without_key(text), choice.get("logprobs"), _tokens(reply))
+        return self._http.without_key(text), choice.get("logprobs"), _tokens(reply)
 
 
 async def find_model(http: HttpClient, model: str, start_s: float) -> str:

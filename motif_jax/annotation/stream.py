@@ -69,9 +69,9 @@ class Stream:
         self.taken = taken  # items ever taken
         self.problem = ""  # the reason why the judge cannot be asked now
         self.failures = 0  # of the judge
-        self._plan: collections.deque[Item] = collections.deque()  # the items to take
+        self._planned: Sequence[Item] = ()  # the newest plan
+        self._rest: Iterator[Item] = iter(())  # what may be left of it
         self._limit = 0  # of `taken`
-        self._planned: set[Item] = set()  # all items of the newest plan
         self._seen: set[Item] = set()  # items taken that the newest plan had, or that are in flight
         self._flight: dict[Question, list[Item]] = {}
         self._plan_lock = threading.Lock()  # of these five
@@ -89,9 +89,8 @@ class Stream:
     def plan(self, items: Sequence[Item], limit: int) -> None:
         """Replaces the plan; `limit` is that of all runs together. Raises Incomplete if an immediate judge fails."""
         with self._plan_lock:
-            self._planned = set(items)
-            self._seen &= self._planned.union(*self._flight.values())
-            self._plan, self._limit = collections.deque(item for item in items if item not in self._seen), limit
+            self._planned, self._rest, self._limit = items, iter(items), limit
+            self._seen &= {*items}.union(*self._flight.values())
         self._wake.set()
         if self.immediate:
             assert self._asking is not None
@@ -178,20 +177,20 @@ class Stream:
     def _next(self) -> Item | None:
         """Takes the next item of the newest plan; None if every item is taken or the limit is reached."""
         with self._plan_lock:
-            if not self._plan or self.taken >= self._limit:
+            if self.taken >= self._limit:
                 return None
-            item = self._plan.popleft()
-            self._seen.add(item)
-            self._flight.setdefault(item.question, []).append(item)
-            self.taken += 1
+            item = next((item for item in self._rest if item not in self._seen), None)
+            if item is not None:
+                self._seen.add(item)
+                self._flight.setdefault(item.question, []).append(item)
+                self.taken += 1
             return item
 
     def _put_back(self) -> None:
         with self._plan_lock:
             lost = [item for items in self._flight.values() for item in items]
-            self._plan.extendleft(item for item in reversed(lost) if item in self._planned)
             self._seen.difference_update(lost)
-            self._flight = {}
+            self._rest, self._flight = iter(self._planned), {}
         self.taken -= len(lost)
 
     def _close_cache(self, asking: Asking) -> None:
@@ -295,9 +294,7 @@ def main() -> None:
     threading.Thread(target=read, args=(pipe, received), daemon=True).start()
     try:
         section, *more = received.get()
-        backend = find_backend(section)(section, *more)
-        assert isinstance(backend, CaptionBackend)
-        annotator = backend.open()
+        annotator = find_backend(section)(section, *more).open()
         pipe.send(annotator.model)
         while True:
             pipe.send(list(annotator.answers(received.get())))

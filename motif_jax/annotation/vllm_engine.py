@@ -26,7 +26,7 @@ from motif_jax.structs import UserError
 from motif_jax.system.foreign import read_text
 
 FLAG = "--config.annotate.model"
-WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+IDENTIFYING = ("*.json", "*.jinja", "*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 TOO_LONG = QuestionAnswer(
     None, "no answer: the question is longer than the model's context (--config.annotate.vllm.max_model_len)"
 )
@@ -157,8 +157,8 @@ def identity(model: str) -> str:
     if not directory.is_dir():
         return model
     digest = hashlib.sha256()
-    beside = [file for pattern in ("*.json", "*.jinja") for file in directory.glob(pattern) if file.is_file()]
-    for file in sorted([*beside, *weight_files(directory)]):
+    files = [file for pattern in IDENTIFYING for file in directory.glob(pattern) if file.is_file()]
+    for file in sorted(files):
         size = file.stat().st_size
         digest.update(f"{file.name} {size}".encode())
         with open(file, "rb") as data:
@@ -166,11 +166,6 @@ def identity(model: str) -> str:
                 data.seek(offset)
                 digest.update(data.read(SAMPLED_BYTES))
     return f"{directory.resolve().name} {digest.hexdigest()[:16]}"
-
-
-def weight_files(directory: Path) -> list[Path]:
-    """Files of weights in a model directory."""
-    return [file for pattern in WEIGHTS for file in directory.glob(pattern) if file.is_file()]
 
 
 def verdict_token_ids(tokenizer: Any) -> dict[str, list[int]]:

@@ -1,24 +1,21 @@
 """The backend `judge`, which needs neither download nor GPU: the lexicon behind an OpenAI-compatible server.
 
-    with Judge("defaultgoal", prompt, texts) as judge:
-        ChatClient(ServerSection(url=judge.url), judge.model, prompt, sampling)...
+    JudgeClient(Judge("defaultgoal", prompt, texts), ServerSection(), prompt, sampling)...
 
-Clients ask it like any language model, over HTTP on loopback; threads of this process answer. A question takes
-`delay_s`, and at most `at_a_time` questions are answered concurrently.
+It is asked like any language model, over HTTP on loopback; threads of this process answer. A question takes `delay_s`,
+and at most `at_a_time` questions are answered concurrently.
 
 The goal's rules decide, in the words that the prompt asks for. Captions are untrusted text: one may look like the end
-of a caption and the start of the next. So `read_question` reads the captions of a message only if they can be read in
-exactly one way; other questions get an answer without a verdict.
+of a caption and the start of the next. So the judge does not read them from a request, which only says what question
+of its client it shows; a text that shows two questions gets an answer without a verdict.
 
 The handler of chat completions also serves the tests.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import math
-import re
 import threading
 import time
 from collections.abc import Sequence
@@ -26,7 +23,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from motif_jax.annotation.annotator import Annotator, Question
+from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer
 from motif_jax.annotation.backends import Lexicon, Server, read_json
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.prompts import OPENING, OWN_WORDS, QuestionTemplate
@@ -34,7 +31,6 @@ from motif_jax.annotation.section import AnnotateSection, SamplingSection, Serve
 from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
-PLACEHOLDER = re.compile(r"\{(first|second|caption)\}")
 Tops = Sequence[tuple[str, float]]  # candidate tokens at a position, and their probabilities
 LONGEST_BODY = 2**22  # bytes
 
@@ -87,31 +83,6 @@ def user_text(body: dict[str, Any]) -> str:
     return next(message["content"] for message in body["messages"] if message["role"] == "user")
 
 
-def read_question(shown: str, captions: str) -> Question | None:
-    """The captions in a rendered `Prompt.captions`, the end of a message; None unless only one reading exists."""
-    matches = [pattern.fullmatch(shown) for pattern in _patterns(captions)]
-    ways = [match.groupdict() for match in matches if match]
-    if not ways or ways[0] != ways[1]:  # the longest and the shortest first caption differ: the text is ambiguous
-        return None
-    return Question(ways[0]["caption"]) if "caption" in ways[0] else Question(ways[0]["first"], ways[0]["second"])
-
-
-@functools.lru_cache(maxsize=64)
-def _patterns(captions: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Two patterns that match the template with captions filled in: one is greedy, the other is not."""
-    patterns = []
-    for shortest in ("", "?"):
-        parts: list[str] = []
-        for number, piece in enumerate(PLACEHOLDER.split(captions)):
-            if number % 2 == 0:
-                parts.append(re.escape(piece))
-            else:
-                group = f"(?P<{piece}>.*{shortest})"
-                parts.append(f"(?P={piece})" if group in parts else group)
-        patterns.append(re.compile("".join(parts), re.DOTALL))
-    return patterns[0], patterns[1]
-
-
 def completion(content: str, body: dict[str, Any], verdict: Tops) -> dict[str, Any]:
     """A chat completion.
 
@@ -137,19 +108,23 @@ class Judge(LoopbackServer):
     def __init__(self, goal: str, prompt: QuestionTemplate, texts: Texts, *, delay_s: float = 0.05, at_a_time: int = 8):
         """Starts to serve; raises UserError if the texts lack rules or the goal. `delay_s`: seconds per question."""
         self._prompt, self._lexicon, self._delay_s = prompt, Lexicon(texts, goal), delay_s
-        empty = prompt.messages(Question("") if prompt.one else Question("", ""))[-1]["content"]
-        self._before_captions = empty.removesuffix(PLACEHOLDER.sub("", prompt.captions))
+        self._expected: dict[int, Question | None] = {}  # by the hash of its text; None: of two questions
         self.model = f"lexicon-{texts.rules().version}"  # other rules count as another model
         self._free = threading.BoundedSemaphore(at_a_time)
         super().__init__(0, JudgeHandler)
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
+    def expect(self, question: Question) -> None:
+        """Tells which question a request will show."""
+        text = hash(self._prompt.messages(question)[-1]["content"])
+        if self._expected.setdefault(text, question) != question:
+            self._expected[text] = None
+
     def complete(self, body: dict[str, Any]) -> dict[str, Any]:
         """The reply to a question, in the words of its prompt."""
-        prompt, shown = self._prompt, user_text(body).removeprefix(self._before_captions)
+        prompt, question = self._prompt, self._expected[hash(user_text(body))]
         with self._free:
             time.sleep(self._delay_s)
-            question = read_question(shown, prompt.captions)
             if question is None:
                 return completion("It is not clear where a caption begins and ends.", body, [("It", 1.0)])
             verdict = self._lexicon.answer(question)
@@ -173,6 +148,10 @@ class JudgeClient(ChatClient):
     def __init__(self, judge: Judge, server: ServerSection, prompt: QuestionTemplate, sampling: SamplingSection | None):
         self._judge = judge
         super().__init__(replace(server, url=judge.url), judge.model, prompt, sampling)
+
+    async def _answer(self, question: Question) -> tuple[Question, QuestionAnswer]:
+        self._judge.expect(question)
+        return await super()._answer(question)
 
     def close(self) -> None:
         try:

@@ -71,18 +71,6 @@ class Questions:
         numbers, rows = np.unique(self.of_pair, return_index=True)
         return rows[numbers >= 0]
 
-    def find(self, texts: Sequence[tuple[str, str]]) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the questions with these captions, or -1, [M] int64; whether turned, [M] bool."""
-        if not len(self) or not texts:
-            return np.full(len(texts), -1), np.zeros(len(texts), bool)
-        digests = np.array([_digest(text) for pair in texts for text in pair], np.uint64)  # [2M, 2]
-        captions = np.minimum(np.searchsorted(self._captions[:, 0], digests[:, 0]), len(self._captions) - 1)
-        exist = (self._captions[captions] == digests).all(-1).reshape(-1, 2).all(-1)
-        pairs = captions.reshape(-1, 2)
-        codes = pairs.min(1) * len(self._captions) + pairs.max(1)
-        numbers = np.minimum(np.searchsorted(self._codes, codes), len(self._codes) - 1)
-        return np.where(exist & (self._codes[numbers] == codes), numbers, -1), pairs[:, 0] > pairs[:, 1]
-
     def sample(self, share: float) -> np.ndarray:
         """Selects about this share of the questions, by a hash of their captions. [Q] bool"""
         first, second = np.divmod(self._codes, max(len(self._captions), 1))

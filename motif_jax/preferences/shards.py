@@ -1,11 +1,10 @@
 """A shard of an annotation: the labels of one job, and their files.
 
-    annotations/<name>/shard-00003-of-00016.npy         int8 [M] codes of `Preference`, for the rows of this shard
     annotations/<name>/shard-00003-of-00016.prob.npy    float32 [M] P(second is better), NaN where unknown
-    annotations/<name>/shard-00003-of-00016.json        metadata of dataset and config, log, counts
+    annotations/<name>/shard-00003-of-00016.json        metadata of dataset and config, log
 
 At first all labels are unknown. Every commit replaces the files; a killed job loses the labels since its last commit.
-Probabilities are read; codes are computed from them. `merge` combines all shards into one annotation.
+`merge` combines all shards into one annotation, and computes the codes of its labels.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from motif_jax.files import Held, read_json, take, write_array, write_json
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, labels_file
 from motif_jax.structs import UserError
 
-FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"  # a shard's own; others beside it are kept
+FILE = r"shard-\d+-of-\d+(\.npy|\.prob\.npy|\.json)"  # a shard's own, also of 0.2; others beside it are kept
 ORDER = "order.json"  # questions in the order in which they are asked, if disagreement decides it
 ROUNDING = 1e-6  # of probabilities, so that a pair and its turned copy fall on the same side of a margin
 TRY = "choose another --config.annotate.custom_name, or --config.annotate.ignore_existing=True to make it anew"
@@ -44,9 +43,9 @@ class Shard:
     """The labels of some rows, new or from an earlier run, locked against other jobs; a context manager."""
 
     def __init__(
-        self, folder: Path, part: Part, num_rows: int, metadata: Mapping[str, Any], replaces: Path | None = None
+        self, folder: Path, part: Part, rows: np.ndarray, metadata: Mapping[str, Any], replaces: Path | None = None
     ):
-        """Opens the shard, whose rows have `prob`, P(second is better). [M] float32, NaN: unknown
+        """Opens the shard, whose `rows` of the dataset [M] have `prob`, P(second is better). [M] float32, NaN: unknown
 
         `metadata`: of dataset and config, a flat dict; equal in all shards of an annotation.
         `replaces`: the merged labels, to delete them and existing shards; None: go on with these.
@@ -62,27 +61,22 @@ class Shard:
             self._check_others(metadata)
             new = {"facts": dict(metadata), "finished": False, "log": {}}
             self.record: dict[str, Any] = read_json(self._record_file) if self._record_file.exists() else new
-            self.prob = read_prob(folder, part, num_rows)
+            self.prob = read_prob(folder, part, len(rows))
+            if not self.record["log"] and (folder / "prob.npy").exists():  # it is new, and labels came with the dataset
+                self.prob = np.load(folder / "prob.npy")[rows]
             on_error.pop_all()
-
-    def take_adopted(self, rows: np.ndarray) -> None:
-        """Sets the labels that came with the dataset, if this shard is new; `rows`: of the dataset. [N]"""
-        if not self.record["log"] and (self.folder / "prob.npy").exists():
-            self.prob = np.load(self.folder / "prob.npy")[rows]
 
     def commit(self, finished: bool, log: Mapping[str, Any]) -> None:
         """Writes the labels to disk. `log`: counts, times and versions of this job.
 
         `finished`: all questions of the shard were asked. It is written last, because others may then merge the shard.
         """
-        codes = to_codes(self.prob, self.record["facts"].get("tie_margin", 0.0))
-        self.record |= {"finished": finished, "log": dict(log), "rows": len(codes), "counts": count(codes)}
+        self.record |= {"finished": finished, "log": dict(log)}
         with folder_lock(self.folder):
             if not self._record_file.exists():  # a job with other settings, opened at the same time, may have committed
                 self._check_others(self.record["facts"])
             write_json(self._record_file, self.record | {"finished": False})
             write_array(self.folder / f"{self.part.stem}.prob.npy", self.prob)
-            write_array(self.folder / f"{self.part.stem}.npy", codes)
             if finished:
                 write_json(self._record_file, self.record)
 

@@ -221,10 +221,9 @@ class PairWriter:
         `stretch_starts`. `character`: NetHack's name of the played character; "" in other worlds.
         """
         self.path, self.partial = path, path.with_name(path.name + ".partial")
-        self._length, self._keys, self._seed, self._keep_empty = length, tuple(specs), seed, keep_empty
+        self._length, self._seed, self._keep_empty = length, seed, keep_empty
         self._num_pairs, self._figures, self._character = num_pairs, tuple(figures), character
         kinds = {name: kind for name, kind in figures.items() if name in FIGURES} | {"steps": int, "episode": int}
-        self._info = tuple(kinds)
         arrays = {f"data/{key}": ((length, *spec.shape), spec.dtype) for key, spec in specs.items()}
         arrays |= {f"info/{key}": ((), "float64" if kind is float else "int64") for key, kind in kinds.items()}
         arrays |= {"info/start": ((), "int32")} | ({"info/character": ((), "<U16")} if character else {})
@@ -253,15 +252,11 @@ class PairWriter:
         starts = stretch_starts(episode, self._length, self._seed, self._keep_empty)
         spots = self._places[self.moments : self.moments + len(starts)]
         starts = starts[: len(spots)]
-        for key in self._keys:
-            array = self._arrays[f"data/{key}"]
-            array.reshape(-1, *array.shape[2:])[spots] = cut(episode.steps[key], starts, self._length)
-        values = episode.info.named(self._figures)
-        for key in self._info:
-            self._arrays[f"info/{key}"].reshape(-1)[spots] = values[key]
-        self._arrays["info/start"].reshape(-1)[spots] = starts
-        if self._character:
-            self._arrays["info/character"].reshape(-1)[spots] = self._character
+        info = episode.info.named(self._figures) | {"start": starts, "character": self._character}
+        for name, array in self._arrays.items():
+            folder, key = name.split("/")
+            values = cut(episode.steps[key], starts, self._length) if folder == "data" else info[key]
+            array.reshape(-1, *array.shape[2:])[spots] = values
         self.progress = self.progress | {  # all at once: a signal may end the program at any moment
             "moments": self.moments + len(starts),
             "steps": self.progress["steps"] + episode.info.steps,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.annotation.backends import CaptionBackend, find_backend
+from motif_jax.annotation.backends import Oracle, find_backend
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, deciding, shown, value
 from motif_jax.devices.releases import check_saved
@@ -196,7 +196,7 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
             judgeless.check(section, texts)
         else:
             backend = find_backend(config.annotate)
-            if not issubclass(backend, CaptionBackend):
+            if issubclass(backend, Oracle):
                 what = f"the backend {config.annotate.backend!r} cannot be asked during training"
                 raise UserError(f"{what}: choose model, vllm, server, judge or lexicon (--config.annotate.backend)")
             if len(turns) > 1 and backend.in_process and not backend.uses_jax:

@@ -12,10 +12,10 @@ import math
 import os
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -24,7 +24,6 @@ import motif_jax
 from motif_jax.annotation import annotator, backends
 from motif_jax.annotation.annotator import Answered, Asking, AskingCounts, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.backends import (
-    Backend,
     CaptionBackend,
     Lexicon,
     OpenBackend,
@@ -101,7 +100,7 @@ def label_name(section: AnnotateSection) -> str:
     return short_name(name, LONGEST - len(".html"))  # the longest ending of a file that is named after it
 
 
-def make_backend(config: AnnotateConfig, verdicts: bool = False) -> Backend:
+def make_backend(config: AnnotateConfig, verdicts: bool = False) -> CaptionBackend:
     """The annotator that the config names. `verdicts`: rules give no probabilities."""
     section, texts = config.annotate, texts_of(config.env, config.annotate.lexicon)
     return find_backend(section)(section, texts, config.seed, verdicts=verdicts)
@@ -114,7 +113,7 @@ def open_dataset(workdir: Path) -> PairDataset:
     return PairDataset(workdir / "dataset")
 
 
-def make_metadata(backend: Backend, dataset: PairDataset) -> dict[str, Any]:
+def make_metadata(backend: CaptionBackend, dataset: PairDataset) -> dict[str, Any]:
     """Everything that decides the labels, as a flat dict: of the backend, its section and the dataset."""
     section = backend.section
     metadata: dict[str, Any] = {"num_shards": section.num_shards, "dataset": fingerprint(dataset)}
@@ -142,40 +141,20 @@ JUDGES = {
 }  # fmt: skip
 
 
-class AnswerDetails(NamedTuple):
-    """Details of the answers for the page, in addition to their labels."""
-
-    said: dict[int, str]  # answers to the most frequent questions, by the question's number
-    both: np.ndarray  # answers of questions asked in both orders, in their own order. [J, 2]
-    unreadable: dict[Question, QuestionAnswer]  # of questions without a label
-    mass: float  # mean probability of a verdict as the next token; 1 in mode reason
-
-
 def write_page(
-    stage: StageRun, config: AnnotateConfig, backend: Backend, dataset: PairDataset, name: str,
+    stage: StageRun, config: AnnotateConfig, backend: CaptionBackend, dataset: PairDataset, name: str,
     questions: Questions | None, counts: dict[str, int], logs: list[dict[str, Any]],
 ) -> Path:  # fmt: skip
     """Writes `annotations/<name>.html`, and the annotation's part of the report. `counts`, `logs`: of its labels."""
     section = config.annotate
     models = sorted({str(log["model"]) for log in logs if log.get("model")})
-    figures = [(f"{len(dataset):,}", "pairs")]
-    details: list[str] = []
-    most_asked: list[str] = []
     words = [section.backend, *(models or filter(None, [section.model]))]
+    figures, details, most_asked = [(f"{len(dataset):,}", "pairs")], list[str](), list[str]()
     if questions is not None:
-        assert isinstance(backend, CaptionBackend)
         label = _labels(dataset, name, questions)
-        top = np.argsort(-questions.counts, kind="stable")[:SHOWN]
-        evidence = _evidence(backend, questions, logs, top, label)
-        figures += _figures(len(dataset), questions, logs, evidence)
-        codes = to_codes(label, backend.tie_margin)
-        figures += _beside_rules(backend, questions, codes)
-        details = _of_the_questions(questions, label, codes, top, evidence)
-        most_asked = _most_asked(questions, codes)
-        if len(evidence.both):
-            bias = _bias_tiles(evidence.both, backend.tie_margin)
-            details += ["<h2>Position bias</h2>", bias]
-            most_asked += ["<h3>Position bias</h3>", bias]
+        more, details, most_asked = _of_the_questions(backend, questions, label, logs)
+        equal = f"{1 - questions.counts.sum() / len(dataset):.0%}"
+        figures += [(equal, "of them have equal captions: ties, not asked"), *more]
         words += [f"mode {section.mode}"] if isinstance(backend, Prompted) else []
         words += [f"goal: {section.goal}", f"captions: {section.captions}", f"{len(questions):,} different questions"]
     for other in filter(None, section.compare_with.split(",")):
@@ -232,35 +211,69 @@ def _labels(dataset: PairDataset, name: str, questions: Questions) -> np.ndarray
     return label
 
 
-def _figures(
-    pairs: int, questions: Questions, logs: list[dict[str, Any]], evidence: AnswerDetails
-) -> list[tuple[str, str]]:
-    different = int(questions.counts.sum())
+def _of_the_questions(
+    backend: CaptionBackend, questions: Questions, label: np.ndarray, logs: list[dict[str, Any]]
+) -> tuple[list[tuple[str, str]], list[str], list[str]]:
+    """Figures, HTML blocks for the page, and those for the report. `label`: see `_labels`."""
+    codes, order = to_codes(label, backend.tie_margin), np.argsort(-questions.counts, kind="stable")
+    top = order[:SHOWN].tolist()
+    both, said, unreadable, mass = _evidence(backend, questions, logs, top, label)
     asked, prompt, output = (sum(log.get(k, 0) for log in logs) for k in ("asked", "prompt_tokens", "output_tokens"))
     figures = [
-        (f"{1 - different / pairs:.0%}", "of them have equal captions: ties, not asked"),
         (f"{len(questions):,}", "distinct questions"),
-        (f"{different / max(len(questions), 1):,.1f}", "pairs per question"),
+        (f"{questions.counts.sum() / max(len(questions), 1):,.1f}", "pairs per question"),
+        (f"{asked:,}" if asked else "", "questions asked, repetitions included"),
+        (f"{(prompt + output) / max(asked, 1):,.0f}" if prompt else "", "tokens per question asked"),
+        (f"{mass:.0%}" if mass < 1 else "", "probability that the model answers with a verdict"),
+        *_beside_rules(backend, questions, codes),
     ]
-    if asked:
-        figures.append((f"{asked:,}", "questions asked, repetitions included"))
-    if prompt:
-        figures.append((f"{(prompt + output) / max(asked, 1):,.0f}", "tokens per question asked"))
-    if evidence.mass < 1:
-        figures.append((f"{evidence.mass:.0%}", "probability that the model answers with a verdict"))
-    return figures
+
+    def row(number: int, certainty: bool = False) -> list[str]:
+        code = int(codes[number])
+        verdict = f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>'
+        if certainty and not np.isnan(label[number]) and label[number] not in (0.0, 0.5, 1.0):
+            verdict += f'&nbsp;<span class="soft">{label[number]:.2f}</span>'
+        return [f"{questions.counts[number]:,}", *marked(questions.text(number), code), verdict]
+
+    def why(reason: str) -> str:
+        return folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
+
+    head = ("pairs", "first", "second", "better")
+    rows = [[*row(number, certainty=True), *([why(said.get(number, ""))] if said else [])] for number in top]
+    details = [
+        "<h2>Most frequent questions</h2>",
+        '<p class="soft">Pairs with the question, its captions (the better one in bold), and the verdict.</p>',
+        table((*head, "reason") if said else head, rows, numbers=(0,)),
+    ]
+    answered = label[~np.isnan(label)]
+    if not np.isin(answered, (0.0, 0.5, 1.0)).all():
+        heights = np.histogram(answered, bins=40, range=(0, 1))[0].tolist()
+        details += [
+            "<h2>Certainty of the answers</h2>",
+            columns(heights, ("first is better", "no preference", "second is better")),
+            '<p class="soft">Distinct questions by the probability that their second caption is better.</p>',
+        ]
+    details += ["<h2>Answers without a verdict</h2>"] if unreadable else []
+    details += [folded(" / ".join(text or "(nothing)" for text in one), said) for one, said in unreadable.items()]
+    report = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
+    sided = order[codes[order] < Preference.TIE]
+    for heading, chosen in (("Preferred most often", sided[:ASKED]), ("Asked most", order[: ASKED // 2])):
+        report += [f"<h3>{heading}</h3>", table(head, map(row, chosen.tolist()), numbers=(0,))] if len(chosen) else []
+    if len(both):
+        bias = _bias_tiles(both, backend.tie_margin)
+        details += ["<h2>Position bias</h2>", bias]
+        report += ["<h3>Position bias</h3>", bias]
+    return figures, details, report if len(order) else []
 
 
 def _beside_rules(backend: CaptionBackend, questions: Questions, codes: np.ndarray) -> list[tuple[str, str]]:
     """A language model's agreement with the rules, if the game has rules for the goal; warns of a judge at chance."""
-    goal = backend.section.goal
-    if backend.by_rules or not backend.is_model or not backend.texts.rules().rules or goal not in backend.texts.goals:
+    if backend.by_rules or not backend.is_model:
         return []
-    rules = Lexicon(backend.texts, goal)
-    right = []
+    by_rules, right = find_rules(backend), list[bool]()
     for number in np.flatnonzero(codes < Preference.TIE).tolist():
-        first, second = (rules.worth(text)[0] for text in questions.text(number))
-        right += [(second > first) == bool(codes[number])] if first != second else []
+        yes = by_rules(Question(*questions.text(number)))
+        right += [yes == codes[number]] if yes in (0.0, 1.0) else []
     if not right:
         return []
     share, decided = float(np.mean(right)), f"{len(right):,} questions"
@@ -274,43 +287,13 @@ def _beside_rules(backend: CaptionBackend, questions: Questions, codes: np.ndarr
     return [(spelt, f"of {decided} decided as by the rules")]
 
 
-def _of_the_questions(
-    questions: Questions, label: np.ndarray, codes: np.ndarray, top: np.ndarray, evidence: AnswerDetails
-) -> list[str]:
-    """HTML blocks: the most frequent questions, certainty of answers, unreadable answers."""
-    cells = 5 if evidence.said else 4
-    rows = []
-    for number in top.tolist():
-        row = _row_of(questions, number, int(codes[number]))
-        if not np.isnan(label[number]) and label[number] not in (0.0, 0.5, 1.0):
-            row[-1] += f'&nbsp;<span class="soft">{label[number]:.2f}</span>'
-        reason = evidence.said.get(number, "")
-        why = folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
-        rows.append([*row, why][:cells])
-    body = [
-        "<h2>Most frequent questions</h2>",
-        '<p class="soft">Pairs with the question, its captions (the better one in bold), and the verdict.</p>',
-        table(("pairs", "first", "second", "better", "reason")[:cells], rows, numbers=(0,)),
-    ]
-    answered = label[~np.isnan(label)]
-    if not np.isin(answered, (0.0, 0.5, 1.0)).all():
-        heights = np.histogram(answered, bins=40, range=(0, 1))[0].tolist()
-        body += [
-            "<h2>Certainty of the answers</h2>",
-            columns(heights, ("first is better", "no preference", "second is better")),
-            '<p class="soft">Distinct questions by the probability that their second caption is better.</p>',
-        ]
-    if evidence.unreadable:
-        body.append("<h2>Answers without a verdict</h2>")
-        for question, answer in evidence.unreadable.items():
-            body.append(folded(" / ".join(text or "(nothing)" for text in question), answer.said))
-    return body
-
-
-def _row_of(questions: Questions, number: int, code: int) -> list[str]:
-    """The number of pairs with a question, its captions with the better one in bold, and the verdict, as HTML."""
-    cells = marked(questions.text(number), code)
-    return [f"{questions.counts[number]:,}", *cells, f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>']
+def find_rules(backend: CaptionBackend) -> Callable[[Question], float]:
+    """P(second is better) by the rules of the game; NaN if it has none for this goal."""
+    try:
+        rules = Lexicon(backend.texts, backend.section.goal)
+    except UserError:
+        return lambda question: float("nan")
+    return lambda question: float(rules.answer(question).yes or 0.0)
 
 
 def marked(captions: tuple[str, str], code: int) -> list[str]:
@@ -320,43 +303,37 @@ def marked(captions: tuple[str, str], code: int) -> list[str]:
 
 
 def _evidence(
-    backend: CaptionBackend, questions: Questions, logs: list[dict[str, Any]], top: np.ndarray, label: np.ndarray
-) -> AnswerDetails:
-    """Collects the evidence: asks rules again, or reads the answer caches of the jobs."""
-    if not backend.is_model:
-        with contextlib.closing(backend.open()) as rules:
-            number_of = {Question(*questions.text(number)): number for number in top.tolist()}
-            said = {number_of[question]: answer.said for question, answer in rules.answers(number_of)}
-        return AnswerDetails(said, np.empty((0, 2)), {}, 1.0)
-    asked, wanted = AnswerTable(np.ones(len(questions), bool)), set(top.tolist())
-    explanations: dict[int, str] = {}
-    unreadable: dict[Question, QuestionAnswer] = {}
-    count, mass = 0, 0.0
-    for folder in {str(log["answers"]) for log in logs if log.get("answers")}:
-        for batch in annotator.batches(annotator.read_answers(Path(folder)), 4096):
-            lines = [(question, answer) for question, answer in batch if question.second is not None]
-            numbers, turned = questions.find([(question.first, str(question.second)) for question, _ in lines])
-            for number, backwards, (question, answer) in zip(numbers.tolist(), turned.tolist(), lines, strict=True):
-                if number < 0:
-                    continue
-                asked.put(number, backwards, answer.yes)
-                count, mass = count + 1, mass + answer.mass
-                if answer.yes is None and np.isnan(label[number]) and len(unreadable) < 8:
-                    unreadable[question] = answer
-                if number in wanted and answer.said and not backwards:
-                    explanations[number] = answer.said
-    return AnswerDetails(explanations, asked.both_answers(), unreadable, mass / count if count else 1.0)
+    backend: CaptionBackend, questions: Questions, logs: list[dict[str, Any]], top: list[int], label: np.ndarray
+) -> tuple[np.ndarray, dict[int, str], dict[Question, str], float]:
+    """Asks rules again about the questions of `top`, or reads the answer caches of the jobs.
 
-
-def _most_asked(questions: Questions, codes: np.ndarray) -> list[str]:
-    """Tables of the most frequent questions, those with a better side and all, for the report."""
-    order = np.argsort(-questions.counts, kind="stable")
-    sided = order[codes[order] < Preference.TIE]
-    body = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
-    for heading, chosen, most in (("Preferred most often", sided, ASKED), ("Asked most", order, ASKED // 2)):
-        if rows := [_row_of(questions, number, int(codes[number])) for number in chosen[:most].tolist()]:
-            body += [f"<h3>{heading}</h3>", table(("pairs", "first", "second", "better"), rows, numbers=(0,))]
-    return body if len(order) else []
+    Returns answers of questions asked in both orders, in their own order [J, 2]; what was said about those of `top`, by
+    number; and about some questions without a label; the mean probability of a verdict as the next token.
+    """
+    asked, said = AnswerTable(np.ones(len(questions), bool)), dict[int, str]()
+    unreadable, count, mass = dict[Question, str](), 0, 0.0
+    folders = {str(log["answers"]) for log in logs if log.get("answers")}  # of a model's answers
+    known: Iterable[int] = range(len(questions)) if folders else top
+    number_of: dict[tuple[str | None, ...], int] = {questions.text(number): number for number in known}
+    lines: Iterator[tuple[Question, QuestionAnswer]]
+    with contextlib.ExitStack() as opened:
+        if backend.is_model:
+            lines = (line for folder in folders for line in annotator.read_answers(Path(folder)))
+        else:
+            rules = opened.enter_context(contextlib.closing(backend.open()))
+            lines = rules.answers(Question(*questions.text(number)) for number in top)
+        for question, answer in lines:
+            backwards = question not in number_of
+            number = number_of.get(question[::-1] if backwards else question)
+            if number is None:
+                continue
+            asked.put(number, backwards, answer.yes)
+            count, mass = count + 1, mass + answer.mass
+            if answer.yes is None and np.isnan(label[number]) and len(unreadable) < 8:
+                unreadable[question] = answer.said
+            if number in top and answer.said and not backwards:
+                said[number] = answer.said
+    return asked.both_answers(), said, unreadable, mass / count if count else 1.0
 
 
 def turned_share(both: np.ndarray, margin: float) -> float:
@@ -431,14 +408,12 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backe
         stage.bind(config)
     elif section.merge == "auto":
         rows = shards.rows_of(part, of_pair)
-        with Shard(folder, part, len(rows), metadata, labels if section.ignore_existing else None) as shard:
+        with Shard(folder, part, rows, metadata, labels if section.ignore_existing else None) as shard:
             stage.bind(config)
-            shard.take_adopted(rows)
             if isinstance(backend, Oracle):
-                wanted, started = rows[rows < (section.max_pairs or np.inf)], time.monotonic()
+                wanted = rows[rows < (section.max_pairs or np.inf)]
                 shard.prob[: len(wanted)] = backend.answer(dataset, wanted)
-                unknown, seconds = int(np.isnan(shard.prob).sum()), round(time.monotonic() - started, 1)
-                shard.commit(len(wanted) == len(rows), {shards.NOT_ASKED: unknown, "seconds": seconds})
+                shard.commit(len(wanted) == len(rows), {shards.NOT_ASKED: int(np.isnan(shard.prob).sum())})
             else:
                 assert questions is not None
                 AnnotationJob(config, backend, questions, shard, rows).run(open_backend)
@@ -455,7 +430,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backe
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {', '.join(shares)}")
     asked = np.flatnonzero(of_pair >= 0)
     ties = float((dataset.preference(name)[asked] == Preference.TIE).mean()) if len(asked) else 0.0
-    if isinstance(backend, CaptionBackend) and backend.is_model and ties > 0.9:
+    if backend.is_model and ties > 0.9:
         print_line(
             f"annotate: {ties:.0%} of the answers are ties, from which little can be learnt: they are within "
             f"{backend.tie_margin:g} of one half (--config.annotate.tie_margin)"
@@ -496,6 +471,7 @@ class AnnotationJob:
         self._asked.earlier[self._numbers] = np.where(self._turned, 1 - before, before)
         self._rounds: Iterator[np.ndarray] = iter(())
         self._first_round = len(self._wanted)  # the number of its questions
+        self._progress: Progress | None = None  # of a job that asks
         if section.order == "random":
             order = np.random.default_rng([config.seed, 90, low]).permutation(high - low) + low
             self._wanted = order[: len(self._wanted)]
@@ -516,17 +492,28 @@ class AnnotationJob:
         were_asked = self._shard.record["finished"] or self._before.get("wanted") == self._wanted_id()
         if (were_asked or not self._open()) and not self._next_round() and not self._is_neutral_due():
             if not were_asked:
-                self._label()
-                self._commit(True)
+                self._save(ended=True)
             return
-        print_line(f"annotate: {self._open():,} distinct questions for {len(self._shard.prob):,} pairs")
+        pairs = len(self._shard.prob)
+        print_line(f"annotate: {self._open():,} distinct questions for {pairs:,} pairs")
         judge = backends.open_judge(self._backend, self._section.cache_dir, self._counts, open_backend)
         with contextlib.closing(judge) as asking:
             self._model = asking.annotator.model
             self._check_model()
             if asking.cache and asking.cache.folder:
                 self._answers = str(asking.cache.folder.resolve())
-            self._ask(asking)
+            done = int((~np.isnan(self._shard.prob)).sum())
+            with contextlib.closing(Progress("annotate", pairs, "pairs", done)) as self._progress:
+                try:
+                    self._ask(asking)
+                except Incomplete as stopped:
+                    labelled = f"{self._save():,} of {pairs:,} pairs are labelled"
+                    raise UserError(f"{stopped}; {labelled}, and the same command goes on from there") from None
+                except BaseException:
+                    self._save()
+                    raise
+        if self._counts.from_cache:
+            print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
 
     def _check_model(self) -> None:
         """Raises UserError if the labels so far are from another model, which the config alone may not show."""
@@ -539,40 +526,25 @@ class AnnotationJob:
             )
 
     def _ask(self, asking: Asking) -> None:
-        self._progress = Progress("annotate", len(self._shard.prob), "pairs", self._label())
-        try:
-            self._try_orders(asking)
-            while True:
-                # In each batch first those in their own order, then the turned ones.
-                missing = annotator.batches(self._asked.missing(self._wanted), self._section.batch_size)
-                spots = (spot for batch in missing for spot in sorted(batch, key=lambda spot: spot[1]))
-                asking.ask(self._draw(spots), self._take)
-                self._save()
-                if not self._next_round():
-                    break
-            wanted, unanswered = len(self._wanted), self._open()
-            if wanted - unanswered < annotator.LEAST_SHARE * wanted:
-                raise UserError(
-                    f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
-                    f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); "
-                    "the same command asks them again"
-                )
-            if self._is_neutral_due():
-                self._ask_about_nothing(asking)
-            self._commit(True)
-        except Incomplete as stopped:
-            labelled = self._save()
-            raise UserError(
-                f"{stopped}; {labelled:,} of {len(self._shard.prob):,} pairs are labelled, and the same command goes "
-                "on from there"
-            ) from None
-        except BaseException:
+        self._try_orders(asking)
+        while True:
+            # In each batch first those in their own order, then the turned ones.
+            missing = annotator.batches(self._asked.missing(self._wanted), self._section.batch_size)
+            spots = (spot for batch in missing for spot in sorted(batch, key=lambda spot: spot[1]))
+            asking.ask(self._draw(spots), self._take)
             self._save()
-            raise
-        finally:
-            self._progress.close()
-        if self._counts.from_cache:
-            print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
+            if not self._next_round():
+                break
+        wanted, unanswered = len(self._wanted), self._open()
+        if wanted - unanswered < annotator.LEAST_SHARE * wanted:
+            raise UserError(
+                f"{unanswered:,} of {wanted:,} questions have no verdict; the last answer was "
+                f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); "
+                "the same command asks them again"
+            )
+        if self._is_neutral_due():
+            self._ask_about_nothing(asking)
+        self._save(ended=True)
 
     def _try_orders(self, asking: Asking) -> None:
         if not 0 < self._backend.both_orders < 1:
@@ -624,32 +596,28 @@ class AnnotationJob:
         if is_full or time.monotonic() - self._committed > COMMIT_EVERY_S:
             self._save()
 
-    def _save(self) -> int:
-        """Labels what is answered, and commits the labels; returns the number of labelled rows."""
-        labelled = self._label()
-        # Not before the first answer: it would bind the annotation to settings that may not work.
-        if not np.isnan(self._shard.prob[self._asking]).all():
-            self._commit(False)
-        self._committed, self._uncommitted = time.monotonic(), 0  # also without new labels, as `_label` takes time
-        self._progress.update(labelled, **self._notes(labelled))
-        return labelled
+    def _save(self, ended: bool = False) -> int:
+        """Labels what is answered, and commits labels and log to the shard; returns the number of labelled rows.
 
-    def _commit(self, ended: bool) -> None:
-        """Writes the labels and the log to the shard; `ended`: all wanted questions were asked, answered or not."""
-        log: dict[str, Any] = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
-        seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
-        log |= {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
-        unknown = np.isnan(self._shard.prob[self._asking])
-        log |= {shards.NOT_ASKED: int((unknown & ~self._put[self._numbers]).sum()), "motif_jax": motif_jax.__version__}
-        if ended:
-            log["wanted"] = self._wanted_id()
-        self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)
-
-    def _label(self) -> int:
+        `ended`: all wanted questions were asked, answered or not.
+        """
         labels, prob = self._asked.labels()[self._numbers], self._shard.prob
         is_new = np.isnan(prob[self._asking])
         prob[self._asking[is_new]] = np.where(self._turned, 1 - labels, labels)[is_new]
-        return int((~np.isnan(prob)).sum())
+        labelled, unknown = int((~np.isnan(prob)).sum()), np.isnan(prob[self._asking])
+        # Not before the first answer: it would bind the annotation to settings that may not work.
+        if ended or not unknown.all():
+            counts = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
+            seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
+            log = counts | {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
+            not_asked = int((unknown & ~self._put[self._numbers]).sum())
+            log |= {shards.NOT_ASKED: not_asked, "motif_jax": motif_jax.__version__}
+            log |= {"wanted": self._wanted_id()} if ended else {}
+            self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)
+        self._committed, self._uncommitted = time.monotonic(), 0  # also without new labels, as this takes time
+        if self._progress:
+            self._progress.update(labelled, **self._notes(labelled))
+        return labelled
 
     def _open(self) -> int:
         return int(np.isnan(self._asked.labels()[self._wanted]).sum())

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.annotation.annotator import Answered, AskingCounts, Incomplete, Question
-from motif_jax.annotation.backends import CaptionBackend, Lexicon, OpenBackend, open_judge, opened
-from motif_jax.annotation.section import AnnotateSection
+from motif_jax.annotation.annotator import AskingCounts, Incomplete, Question
+from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judge, opened
 from motif_jax.config.table import Flag, Number, Whole, value
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
@@ -28,9 +27,9 @@ from motif_jax.pages.blocks import esc, page, table, tiles
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.rewards.statistics import share_interval
-from motif_jax.run import Run, StageRun
+from motif_jax.run import Run
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate import AnnotateConfig, check, make_backend, marked, open_dataset
+from motif_jax.stages.annotate import AnnotateConfig, check, find_rules, make_backend, marked, open_dataset
 from motif_jax.structs import UserError
 
 STAGE_NAME = "check_judge"
@@ -61,27 +60,14 @@ class CheckJudgeConfig(AnnotateConfig):
 def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:
     """Whether this judge was tested, and passed."""
     trial = Run(workdir).stage(STAGE_NAME, STAGE_NAME).read("trial", Trial)
-    backend = make_backend(config, verdicts=True)
-    assert isinstance(backend, CaptionBackend)
     if trial is None or not (workdir / "dataset").is_dir():
         return False
+    backend = make_backend(config, verdicts=True)
     is_same = trial.facts == metadata_of(backend, config, PairDataset(workdir / "dataset"))
-    limits = config.check_judge
-    return is_same and (limits.anyway or not problem_of(vars(trial), limits, backend.tie_margin))
+    return is_same and (config.check_judge.anyway or not problem_of(trial, config.check_judge, backend.tie_margin))
 
 
-# ---- the trial: questions of which no two show the same message, and the answers to them
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A question with the judge's answer, and that of the rules."""
-
-    first: str
-    second: str
-    yes: float  # P(second is better), NaN without a verdict
-    turned: float  # the same by the question in the other order
-    rules: float  # the same by the rules, NaN without rules for the goal
+# ---- the trial: questions of which no two show the same message, and what the answers to them show
 
 
 @dataclass(frozen=True)
@@ -93,21 +79,20 @@ class Share:
     high: float
     of: int
 
+    def __str__(self) -> str:
+        return f"{self.value:.0%} [{self.low:.0%}, {self.high:.0%}]" if self.of else "none"
+
 
 @dataclass(frozen=True)
 class Trial:
     """The results of the trial."""
 
     facts: Mapping[str, Any]  # of the judge
-    model: str  # its full name
-    seconds: float
-    answers: list[Answer]
     read: Share  # questions with a verdict in both orders
     reversals: Share | None  # questions whose better caption changes with their order; None if there is no order
     decided: Share  # questions that are no ties
     agreement: Share | None  # with the rules, where both decide; None without rules for this goal
     margins: list[tuple[float, Share, Share]]  # the last two with other margins of ties
-    problem: str  # why the judge fails; "" if it passes
 
 
 def metadata_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: PairDataset) -> dict[str, Any]:
@@ -123,16 +108,16 @@ def share(right: np.ndarray) -> Share:
     return Share(float(right.mean()), *share_interval(float(right.mean()), len(right)), len(right))
 
 
-def choose(questions: Questions, most: int, seed: int, is_decided: Callable[[Question], bool]) -> list[Question]:
+def choose(questions: Questions, most: int, seed: int, by_rules: Callable[[Question], float]) -> list[Question]:
     """Draws questions of which no two show the same message, except that moments without a message may be repeated.
 
-    `is_decided`: whether the rules decide a question. Up to half of the drawn questions are such.
+    Up to half of them are questions that the rules decide.
     """
     drawn = np.random.default_rng([seed, 49]).permutation(len(questions)).tolist()
     asked = [Question(*questions.text(number)) for number in drawn]
     chosen: list[Question] = []
     seen: set[str] = set()
-    for which, limit in (([one for one in asked if is_decided(one)], most // 2), (asked, most)):
+    for which, limit in (([one for one in asked if by_rules(one) in (0.0, 1.0)], most // 2), (asked, most)):
         for question in which:
             if len(chosen) < limit and not seen & (shown := {str(one) for one in question if one}):
                 seen |= shown
@@ -140,35 +125,37 @@ def choose(questions: Questions, most: int, seed: int, is_decided: Callable[[Que
     return chosen
 
 
-def measure(answers: list[Answer], margin: float, ordered: bool) -> dict[str, Any]:
-    """The figures of `Trial`. `margin`: answers this close to one half are ties; `ordered`: whether orders differ."""
-    own, turned, rules = (np.array([getattr(one, name) for one in answers]) for name in ("yes", "turned", "rules"))
-    mean = (own + turned) / 2
-    read = ~np.isnan(mean)
-    sided = read & (own != 0.5) & (turned != 0.5)
+def measure(
+    facts: Mapping[str, Any], yes: np.ndarray, turned: np.ndarray, rules: np.ndarray, margin: float,
+    reversals: Share | None,
+) -> Trial:  # fmt: skip
+    """The results, from P(second is better) by each question, by it in the other order, and by the rules. [N]
+
+    `margin`: answers this close to one half are ties. `reversals`: counted by the judge itself; None: from the answers,
+    if the orders differ.
+    """
+    mean = (yes + turned) / 2
+    read, has_rules = ~np.isnan(mean), not np.isnan(rules).all()
     decided_by_rules, right = ~np.isnan(rules) & (rules != 0.5), (mean > 0.5) == (rules > 0.5)
+    if reversals is None and yes is not turned:
+        sided = read & (yes != 0.5) & (turned != 0.5)
+        reversals = share(((yes > 0.5) != (turned > 0.5))[sided])
 
     def beyond(margin: float) -> tuple[Share, Share]:
         decided = read & (np.abs(mean - 0.5) > margin)
         return share(decided[read]), share(right[decided & decided_by_rules])
 
     decided, agreement = beyond(margin)
-    has_rules = not np.isnan(rules).all()
-    return {
-        "read": share(read),
-        "reversals": share(((own > 0.5) != (turned > 0.5))[sided]) if ordered else None,
-        "decided": decided,
-        "agreement": agreement if has_rules else None,
-        "margins": [(one, *beyond(one)) for one in (0.0, 0.1, 0.2, 0.3, 0.4)] if has_rules else [],
-    }
+    margins = [(one, *beyond(one)) for one in (0.0, 0.1, 0.2, 0.3, 0.4)] if has_rules else []
+    return Trial(facts, share(read), reversals, decided, agreement if has_rules else None, margins)
 
 
-def problem_of(figures: Mapping[str, Any], limits: CheckJudge, margin: float) -> str:
-    """Why a judge with these figures should not label a dataset, with advice; "" if it passes."""
-    read, reversals, decided, agreement = (figures[name] for name in ("read", "reversals", "decided", "agreement"))
+def problem_of(trial: Trial, limits: CheckJudge, margin: float) -> str:
+    """Why a judge with these results should not label a dataset, with advice; "" if it passes."""
+    read, reversals, decided, agreement = trial.read, trial.reversals, trial.decided, trial.agreement
     better = (
         f"--config.annotate.tie_margin={wider}, "
-        for wider, at, right in figures["margins"]
+        for wider, at, right in trial.margins
         if at.value >= limits.decided and right.value >= limits.agreement
     )
     advice = f"{next(better, '')}--config.annotate.mode=rate, .prompt_file, or a larger .model"
@@ -187,18 +174,13 @@ def problem_of(figures: Mapping[str, Any], limits: CheckJudge, margin: float) ->
     if not agreement or agreement.of < FEWEST:
         return ""
     if not agreement.low > 0.5:
-        return f"its agreement with the rules is no better than chance, {percent(agreement)} ({advice})"
+        return f"its agreement with the rules is no better than chance, {agreement} ({advice})"
     if agreement.value < limits.agreement:
         return (
-            f"it agrees with the rules in {percent(agreement)} of the questions, and {limits.agreement:.0%} are needed "
+            f"it agrees with the rules in {agreement} of the questions, and {limits.agreement:.0%} are needed "
             f"({advice}; {FLAG}.agreement)"
         )
     return ""
-
-
-def percent(part: Share) -> str:
-    """A share with its interval."""
-    return f"{part.value:.0%} [{part.low:.0%}, {part.high:.0%}]" if part.of else "none"
 
 
 # ---- asking
@@ -207,85 +189,51 @@ def percent(part: Share) -> str:
 def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = opened) -> None:
     """Asks the questions, writes the page, and raises UserError if the judge is not good enough."""
     section, limits = config.annotate, config.check_judge
-    backend = make_backend(config, verdicts=True)
-    assert isinstance(backend, CaptionBackend)
-    by_rules, dataset = find_rules(backend), open_dataset(workdir)
-    questions = Questions(dataset, section.captions)
-    asked = choose(questions, limits.questions, config.seed, lambda question: by_rules(question) in (0.0, 1.0))
-    counts, started = AskingCounts(STAGE_NAME), time.monotonic()
+    backend, dataset = make_backend(config, verdicts=True), open_dataset(workdir)
+    by_rules = find_rules(backend)
+    asked = choose(Questions(dataset, section.captions), limits.questions, config.seed, by_rules)
+    started, ordered = time.monotonic(), backend.both_orders > 0
     print_line(f"{STAGE_NAME}: {len(asked):,} questions of which no two show the same message")
-    ordered = backend.both_orders > 0
     # A model in this process that compares pairs counts its reversals, those of cached answers are not known.
     cache_dir = None if section.mode == "score" and not ordered else section.cache_dir
-    yes_of: dict[Question, float] = {}
-
-    def take(answered: Answered) -> None:
-        yes = answered.answer.yes
-        yes_of[answered.question] = float("nan") if yes is None else yes
-
-    with contextlib.closing(open_judge(backend, cache_dir, counts, open_backend)) as asking:
+    yes_of: dict[Question, float | None] = {}
+    with contextlib.closing(open_judge(backend, cache_dir, AskingCounts(STAGE_NAME), open_backend)) as asking:
         try:
-            asking.ask([*asked, *(question.turned for question in asked if ordered)], take)
+            both = [*asked, *(question.turned for question in asked if ordered)]
+            asking.ask(both, lambda one: yes_of.update({one.question: one.answer.yes}))
         except Incomplete as stopped:
             raise UserError(f"{stopped}; the same command asks again") from None
         judge = asking.annotator
-    answers = []
-    for one in asked:
-        turned = 1 - yes_of[one.turned] if ordered else yes_of[one]
-        answers.append(Answer(one.first, str(one.second), yes_of[one], turned, by_rules(one)))
-    figures = measure(answers, backend.tie_margin, ordered)
-    if pairs := getattr(judge, "pairs", 0):  # a model in this process asks in both orders by itself
-        figures["reversals"] = share(np.arange(pairs) < judge.reversed)  # type: ignore[attr-defined]
-    problem = problem_of(figures, limits, backend.tie_margin)
-    seconds = round(time.monotonic() - started, 1)
-    trial = Trial(metadata_of(backend, config, dataset), judge.model, seconds, answers, problem=problem, **figures)
+    yes = np.array([yes_of[one] for one in asked], np.float64)  # None is NaN
+    turned = 1 - np.array([yes_of[one.turned] for one in asked], np.float64) if ordered else yes
+    rules, pairs = np.array([by_rules(one) for one in asked]), getattr(judge, "pairs", 0)
+    counted = share(np.arange(pairs) < judge.reversed) if pairs else None  # type: ignore[attr-defined]
+    facts = metadata_of(backend, config, dataset)
+    trial = measure(facts, yes, turned, rules, backend.tie_margin, counted)
+    problem = problem_of(trial, limits, backend.tie_margin)
+    figures = [*_figures(trial), (f"{time.monotonic() - started:,.0f} s", "for this trial")]
 
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)
-        page = write_page(stage, trial, section)
+        words = (section.backend, judge.model, f"mode {section.mode}", section.goal)
+        verdict = f"Not good enough: {problem}" if problem else "Nothing speaks against this judge"
+        head = [f'<p class="soft">{esc(" · ".join(filter(None, words)))}</p>', f"<p><b>{esc(verdict)}.</b></p>"]
+        head.append(tiles(figures))
+        body = ["<h1>What is this judge worth?</h1>", *head, *_details(trial, asked, yes, rules)]
+        write_whole(stage.path / "index.html", page(f"The judge {judge.model or section.backend}", body))
+        stage.section(TITLE, *head, '<p class="soft"><a href="../check_judge/index.html">details</a></p>')
+        stage.report()
         stage.write("trial", trial)  # last: it marks a complete stage
-    for share_or_time, what in _figures(trial):
-        print_line(f"{STAGE_NAME}: {share_or_time} {what}")
+    lines = [f"{figure} {what}" for figure, what in figures]
     if not trial.agreement:
-        print_line(f"{STAGE_NAME}: there are no rules for this goal to compare it with")
-    print_line(f"{STAGE_NAME}: {page}")
+        lines.append("there are no rules for this goal to compare it with")
+    for line in (*lines, stage.path / "index.html"):
+        print_line(f"{STAGE_NAME}: {line}")
     if problem and not limits.anyway:
         raise UserError(f"this judge is not good enough: {problem}; to continue nevertheless: {FLAG}.anyway=True")
 
 
-def find_rules(backend: CaptionBackend) -> Callable[[Question], float]:
-    """P(second is better) by the rules of the game; NaN if it has none for this goal."""
-    try:
-        rules = Lexicon(backend.texts, backend.section.goal)
-    except UserError:
-        return lambda question: float("nan")
-    return lambda question: float(rules.answer(question).yes or 0.0)
-
-
 # ---- the page
-
-
-def write_page(stage: StageRun, trial: Trial, section: AnnotateSection) -> Path:
-    """Writes `check_judge/index.html`, and the report's part."""
-    name = " · ".join(filter(None, (section.backend, trial.model, f"mode {section.mode}", section.goal)))
-    verdict = f"Not good enough: {trial.problem}" if trial.problem else "Nothing speaks against this judge"
-    head = [f'<p class="soft">{esc(name)}</p>', f"<p><b>{esc(verdict)}.</b></p>", tiles(_figures(trial))]
-    body = ["<h1>What is this judge worth?</h1>", *head]
-    if trial.margins:
-        rows = [[f"{margin:g}", percent(decided), percent(agreement)] for margin, decided, agreement in trial.margins]
-        body += [
-            "<h2>Is it right where it is sure?</h2>",
-            '<p class="soft">Answers as close as this to one half are ties: --config.annotate.tie_margin.</p>',
-            table(("tie_margin", "decided", "as by the rules"), rows, numbers=(1, 2), kind="fits"),
-        ]
-        wrong = [one for one in trial.answers if (one.yes - 0.5) * (one.rules - 0.5) < 0]
-        body += _examples("Surest answers that the rules contradict", wrong)
-    body += _examples("Surest answers", trial.answers)
-    path = stage.path / "index.html"
-    write_whole(path, page(f"The judge {trial.model or section.backend}", body))
-    stage.section(TITLE, *head, '<p class="soft"><a href="../check_judge/index.html">details</a></p>')
-    stage.report()
-    return path
 
 
 def _figures(trial: Trial) -> list[tuple[str, str]]:
@@ -295,19 +243,31 @@ def _figures(trial: Trial) -> list[tuple[str, str]]:
         (trial.reversals, "change with the order of the two captions"),
         (trial.read if trial.read.value < 1 else None, "of the answers have a verdict"),
     ]
-    figures = [(percent(part), what.format(part.of)) for part, what in shares if part]
-    return [*figures, (f"{trial.seconds:,.0f} s", "for this trial")]
+    return [(str(part), what.format(part.of)) for part, what in shares if part]
 
 
-def _examples(title: str, answers: list[Answer]) -> list[str]:
-    read = [one for one in answers if not np.isnan(one.yes)]
-    rows = []
-    for one in sorted(read, key=lambda one: -abs(one.yes - 0.5))[:SHOWN]:
-        captions = marked((one.first, one.second), int(one.yes >= 0.5))
-        rules = {-1.0: "first", 0.0: "tie", 1.0: "second"}.get(float(np.sign(one.rules - 0.5)), "–")  # NaN: none
-        rows.append([*captions, f"{one.yes:.2f}", rules])
-    head = ("first", "second", "P(second is better)", "by the rules")
-    return [f"<h2>{title}</h2>", table(head, rows, numbers=(2,))] if rows else []
+def _details(trial: Trial, asked: list[Question], yes: np.ndarray, rules: np.ndarray) -> list[str]:
+    """HTML blocks: the results by margin, and the surest answers, those that the rules contradict first. [N]"""
+    body, tables = [], {"Surest answers": ~np.isnan(yes)}
+    if trial.margins:
+        rows = [[f"{margin:g}", str(decided), str(agreement)] for margin, decided, agreement in trial.margins]
+        body += [
+            "<h2>Is it right where it is sure?</h2>",
+            '<p class="soft">Answers as close as this to one half are ties: --config.annotate.tie_margin.</p>',
+            table(("tie_margin", "decided", "as by the rules"), rows, numbers=(1, 2), kind="fits"),
+        ]
+        tables = {"Surest answers that the rules contradict": (yes - 0.5) * (rules - 0.5) < 0} | tables
+    surest = np.argsort(-np.abs(yes - 0.5), kind="stable")
+    for title, which in tables.items():
+        rows = []
+        for at in surest[which[surest]][:SHOWN].tolist():
+            first, second = asked[at].first, str(asked[at].second)
+            by_rules = {-1.0: "first", 0.0: "tie", 1.0: "second"}.get(float(np.sign(rules[at] - 0.5)), "–")  # NaN: none
+            rows.append([*marked((first, second), int(yes[at] >= 0.5)), f"{yes[at]:.2f}", by_rules])
+        if rows:
+            columns = ("first", "second", "P(second is better)", "by the rules")
+            body += [f"<h2>{title}</h2>", table(columns, rows, numbers=(2,))]
+    return body
 
 
 STAGE = Stage(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import threading
 import time
@@ -17,10 +18,13 @@ from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection
-from motif_jax.contrib.judge import ChatHandler, LoopbackServer, completion, read_question, user_text
+from motif_jax.contrib.judge import ChatHandler, LoopbackServer, completion, user_text
 
 PROMPTS = [("default", False), ("reworded", False), ("default", True)]
-CAPTIONS = [make_prompt(NETHACK, "score", "defaultgoal", version, one=one).captions for version, one in PROMPTS]
+CAPTIONS = [
+    re.compile(re.sub(r"\\{\w+\\}", "(.*)", re.escape(prompt.captions)) + r"\Z", re.DOTALL)
+    for prompt in (make_prompt(NETHACK, "score", "defaultgoal", version, one=one) for version, one in PROMPTS)
+]
 Fault = Callable[[int, dict[str, Any]], str | Iterable[bytes]]
 
 
@@ -93,11 +97,8 @@ def connect(
 
 
 def read(text: str) -> Question:
-    for captions in CAPTIONS:
-        start = text.find(captions.partition("{first}")[0].partition("{caption}")[0])
-        if start >= 0 and (question := read_question(text[start:], captions)):
-            return question
-    raise ValueError(f"cannot read the captions of {text!r}")
+    shown = next(match for captions in CAPTIONS if (match := captions.search(text)))
+    return Question(*shown.groups())
 
 
 class Handler(ChatHandler):

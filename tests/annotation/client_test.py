@@ -18,7 +18,7 @@ from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.client import KEY, URL, ChatClient
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.annotation.section import SamplingSection, ServerSection
-from motif_jax.contrib.judge import Judge
+from motif_jax.contrib.judge import Judge, JudgeClient
 from motif_jax.structs import UserError
 from motif_jax.system import http
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
@@ -176,10 +176,9 @@ def test_answers_of_the_embedded_judge_are_those_of_the_lexicon(goal, mode, vers
     pairs = [Question(first, second) for first in EVENTS[:8] for second in EVENTS[:8]]
     for one, questions in ((True, [Question(event) for event in EVENTS]), (False, pairs)):
         prompt = make_prompt(NETHACK, mode, goal, version, one=one, system_role=not prefill)
-        with Judge(goal, prompt, NETHACK, delay_s=0.0) as judge:
-            section = ServerSection(url=judge.url, in_flight=16, timeout_s=LONG_S, prefill=prefill)
-            sampling = SamplingSection(0.1, 0.95, 50, 200) if prompt.retry else None
-            answers = ask(ChatClient(section, judge.model, prompt, sampling), questions)
+        section = ServerSection(in_flight=16, timeout_s=LONG_S, prefill=prefill)
+        sampling = SamplingSection(0.1, 0.95, 50, 200) if prompt.retry else None
+        answers = ask(JudgeClient(Judge(goal, prompt, NETHACK, delay_s=0.0), section, prompt, sampling), questions)
         for question, answer in answers.items():
             expected = lexicon.answer(question)
             assert answer.yes == expected.yes, question

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from small_dataset import EVENTS, random_pairs, write_dataset
+from small_dataset import EVENTS, write_dataset
 
 from motif_jax.preferences import questions as asking
 from motif_jax.preferences.questions import AnswerTable, Questions, caption, captions_to_ask
@@ -62,19 +62,6 @@ def test_pairs_that_ask_the_same_are_one_question(tmp_path, kind, length, monkey
             shown = questions.text(number)
             assert (shown[::-1] if questions.turned[row] else shown) == (first, second)
     assert questions.counts.tolist() == [asked.count(frozenset(questions.text(n))) for n in range(len(questions))]
-
-
-def test_questions_are_found_by_their_captions(tmp_path):
-    questions = Questions(PairDataset(write_dataset(tmp_path / "dataset", random_pairs(400))), "msg")
-    texts = [questions.text(number) for number in range(len(questions))]
-    numbers, turned = questions.find([*texts, *(pair[::-1] for pair in texts), ("You kill the newt!", "never seen")])
-    count = len(questions)
-    assert numbers.tolist() == [*range(count), *range(count), -1]
-    assert not turned[:count].any()
-    assert turned[count:-1].all()
-    numbers, _ = questions.find([("You die...", "You die...")])  # seen, but never a question
-    assert numbers.tolist() == [-1]
-    assert questions.find([])[0].shape == (0,)
 
 
 def test_both_orders_are_averaged_and_one_is_not_enough():

@@ -291,9 +291,7 @@ def backend_for(config: SourcesConfig, texts: Texts, goal: str) -> CaptionBacken
     """The judge's backend for a goal."""
     online = config.policy.online
     section = judge_section(config.annotate, goal, online.patience_s)
-    backend = find_backend(section)(section, texts, config.seed, not asks_pairs(online.kind), verdicts=True)
-    assert isinstance(backend, CaptionBackend), "section.check_choice refuses the others"
-    return backend
+    return find_backend(section)(section, texts, config.seed, not asks_pairs(online.kind), verdicts=True)
 
 
 def open_stream(config: SourcesConfig, texts: Texts, goal: str, taken: int, at_once: bool) -> Stream:

@@ -20,7 +20,7 @@ import numpy as np
 
 import motif_jax
 from motif_jax.annotation.annotator import Answered, AskingCounts, Incomplete, Question
-from motif_jax.annotation.backends import CaptionBackend, OpenBackend, find_backend, open_judge, opened
+from motif_jax.annotation.backends import OpenBackend, find_backend, open_judge, opened
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, describe
 from motif_jax.config.table import PATH, Whole, flatten, shown, value
@@ -53,7 +53,6 @@ def ask(
     if not texts:
         return JudgeAnswers(np.zeros(0), np.zeros(0))
     backend = make_backend(config, verdicts=True)
-    assert isinstance(backend, CaptionBackend)  # an audit has no questions for an oracle
     with contextlib.closing(open_judge(backend, None, AskingCounts(stage), open_backend)) as asking:
         metadata = backend.flat_metadata() | {"model": asking.annotator.model, "goal": config.annotate.goal}
         stamp = hashlib.sha256(json.dumps([texts, metadata], sort_keys=True).encode()).hexdigest()

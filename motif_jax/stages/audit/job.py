@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.annotation.backends import CaptionBackend, Lexicon, OpenBackend, find_backend, opened
+from motif_jax.annotation.backends import Lexicon, OpenBackend, Oracle, find_backend, opened
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit import findings
 from motif_jax.audit.findings import SECOND, Captions, Figures, Steps, group_captions, mean_by
@@ -242,7 +242,7 @@ def _captions(
         return Captions(texts, values, group, names, worth, ruled=True), ""
     group, names = group_captions(texts)
     captions = Captions(texts, values, group, names, np.full(len(names), np.nan))
-    if issubclass(find_backend(config.annotate), CaptionBackend):
+    if not issubclass(find_backend(config.annotate), Oracle):
         return captions, ""
     name = config.annotate.backend
     return captions, f"the annotator {name!r} compares numbers of the game, so there is no judge of captions to ask"
