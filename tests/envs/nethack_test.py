@@ -18,7 +18,7 @@ from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack import game as rules
 from motif_jax.envs.nethack.game import FIGURES, KEYS, ORACLE_GLYPH, NetHackGame
-from motif_jax.envs.nethack.observations import FRAME, Frames
+from motif_jax.envs.nethack.observations import FRAME, Observer
 from motif_jax.envs.nethack.tasks import TASKS, extended_ids
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import GameSeed, SeedStream, game_seed
@@ -31,7 +31,7 @@ SEED = GameSeed(core=12, disp=34, player=0)
 
 
 def make_game(task="score", **settings) -> NetHackGame:
-    return NetHackGame(GameSettings(task, **settings), Frames(1, ALL_FRAMES).views(0))
+    return NetHackGame(GameSettings(task, **settings), Observer(1, (), extra_frames=ALL_FRAMES).views(0))
 
 
 def play(game: NetHackGame, steps: int, seed: int = 0):

@@ -139,7 +139,7 @@ class NetHackGame:
     left_to_player = re.compile(rb"eat|attack|direction\?|pray")  # questions
 
     def __init__(self, settings: Any, buffers: dict[str, np.ndarray], library: str = engine.DLPATH):
-        """Makes a game of `GameSettings` that writes its frames into `buffers` (see `observations.Frames.views`).
+        """Makes a game of `GameSettings` that writes its frames into `buffers` (see `observations.Observer.views`).
 
         `library`: the file of the engine (engine.py).
         """

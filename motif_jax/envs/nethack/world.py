@@ -200,7 +200,7 @@ class GameVector(SequentialVector):
         self, count: int, settings: GameSettings, names: Iterable[str], extra_frames: Iterable[str] = (), **options: Any
     ):
         self.observer = Observer(count, names, settings.screen, extra_frames)
-        games: list[Any] = [settings.make(self.observer.frames.views(index)) for index in range(count)]
+        games: list[Any] = [settings.make(self.observer.views(index)) for index in range(count)]
         super().__init__(games, (), **options)
         self._terminal_time_limit = settings.reference_time_limit
         self._counts = np.zeros(count, np.int32)  # message counts
@@ -308,8 +308,8 @@ class FrameWorld(World):
 
     def game(self, shown: bool = True) -> Any:
         # Without SHOWN if nobody looks, because they slow down the engine.
-        frames = Observer(1, (), self.settings.screen, SHOWN if shown else ()).frames
-        return ShownGame(self.settings.make(frames.views(0)))
+        observer = Observer(1, (), self.settings.screen, SHOWN if shown else ())
+        return ShownGame(self.settings.make(observer.views(0)))
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         if reason := trained_elsewhere(metadata, self, *FRAME_WORLDS):
