@@ -74,14 +74,14 @@ def a_guess(rng: random.Random, words: Vocabulary, position: wordle.Position) ->
 def test_games_are_those_of_a_slow_twin_that_knows_letters(words, games):
     rng = random.Random(0)
     for number in range(games):
-        twin, position, tries = Knowledge(), wordle.Position(words.everything), 0
+        twin, position, tries = Knowledge(), wordle.Position(words, words.everything), 0
         dice, same_dice = random.Random(number), random.Random(number)
         while True:
             fitting = [word for word in words.words if twin.allows(word)]
             assert members(words, position) == fitting
             text = a_guess(rng, words, position)
             tries += 1
-            position = wordle.guess(words, position, text, dice)
+            position = position.guess(text, dice)
             colours = position.guesses[-1].colours
             worth = -1.0
             if len(text) == 5 and all(letter in string.ascii_lowercase for letter in text):
