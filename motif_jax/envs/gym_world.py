@@ -35,7 +35,6 @@ from motif_jax.envs.world import (
     Screen,
     Viewpoint,
     draw_screen,
-    space_from,
 )
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
@@ -460,13 +459,3 @@ class GymWorld(SequentialWorld):
 
     def game(self, shown: bool = True) -> GymWorldGame:
         return GymWorldGame(self, shown)
-
-    def plays(self, metadata: Mapping[str, Any]) -> str:
-        model = metadata["model"]
-        if reason := super().plays(metadata):
-            return reason
-        if space_from(model) != self.action_space:
-            return f"has actions of other parts than the world {self.name!r}"
-        if not self.action_space and model["num_actions"] != len(self.action_names):
-            return f"has {model['num_actions']} actions, but the world {self.name!r} has {len(self.action_names)}"
-        return ""

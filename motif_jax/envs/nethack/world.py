@@ -23,7 +23,7 @@ from motif_jax.envs.nethack.observations import SCREENS, SHOWN, FrameGame, Obser
 from motif_jax.envs.nethack.tasks import PENALTIES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.envs.sequential import SequentialVector
-from motif_jax.envs.world import CHOICE, WAIT, Rows, Screen, World, trained_elsewhere
+from motif_jax.envs.world import CHOICE, WAIT, Rows, Screen, World, why_not
 from motif_jax.names import find
 from motif_jax.structs import EndStatus, UserError
 
@@ -312,14 +312,10 @@ class FrameWorld(World):
         return ShownGame(self.settings.make(observer.views(0)))
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
-        if reason := trained_elsewhere(metadata, self, *FRAME_WORLDS):
+        reason, screen = why_not(metadata, self, *FRAME_WORLDS), metadata["config"]["env"].get("screen")
+        if reason or self.has_one_screen or screen == self.settings.screen:
             return reason
-        actions, screen = metadata["model"]["num_actions"], metadata["config"]["env"]["screen"]
-        if actions != len(self.action_names):
-            return f"has {actions} actions, but the world {self.name!r} has {len(self.action_names)}"
-        if screen != self.settings.screen and not self.has_one_screen:
-            return f"has learnt to read the screen {screen!r}, not {self.settings.screen!r}"
-        return ""
+        return f"has learnt to read the screen {screen!r}, not {self.settings.screen!r}"
 
 
 class NetHackWorld(FrameWorld):
