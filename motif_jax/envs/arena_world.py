@@ -11,7 +11,7 @@ from motif_jax.envs.gym_world import SEEDS
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import GameSeed, SeedStream, game_seed, suggest
+from motif_jax.envs.world import GameSeed, SeedStream, game_seed
 from motif_jax.structs import EndStatus, Turn, UserError
 
 RAW = "-raw"  # TextArena's suffix for games without wrappers, whose observations are lists of new messages
@@ -55,14 +55,9 @@ class ArenaGame(TextGame):
     def __init__(self, world: ArenaWorld):
         try:
             import textarena
-            from textarena.envs.registration import ENV_REGISTRY
         except ImportError as error:
             how = f"pip install textarena ({WORLD_FLAG})"
             raise UserError(f"the world {world.name!r} needs TextArena: {how}") from error
-        if world.id + RAW not in ENV_REGISTRY:
-            names = [name.removesuffix(RAW) for name in ENV_REGISTRY if name.endswith(RAW)]
-            hint = suggest(world.id, names, "its package lists them")
-            raise UserError(f"TextArena has no game {world.id!r} ({WORLD_FLAG}): {hint}")
         super().__init__(world.written, world.heard, world.time_limit)
         self._moves, self._enough = world.moves, world.enough
         self._draws = random.getstate()

@@ -96,8 +96,7 @@ class GameSettings:
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        number = int((self.other_game or self.nethack_game).num_actions)
-        names = self.nethack_game.names
+        names, number = self.nethack_game.names, int((self.other_game or self.nethack_game).num_actions)
         return names if number == len(names) else tuple(map(str, range(number)))
 
     @property
