@@ -52,6 +52,8 @@ class ArenaWorld(TextWorld):
 class ArenaGame(TextGame):
     """One game. TextArena draws from Python's global generator, of which each game has a state of its own."""
 
+    hidden: int  # the seed, from which `restore` plays the episode again
+
     def __init__(self, world: ArenaWorld):
         try:
             import textarena
@@ -66,7 +68,7 @@ class ArenaGame(TextGame):
             self._env = textarena.make(world.id + RAW, **world.options)
 
     def begin(self, seed: GameSeed, episode: int) -> None:
-        self._seed = seed.core % SEEDS
+        self.hidden = seed.core % SEEDS
         super().begin(seed, episode)
 
     def open(self) -> str:
@@ -90,20 +92,15 @@ class ArenaGame(TextGame):
     def draw(self, chance: float) -> str:
         return self._moves[int(chance * len(self._moves))]
 
-    @property
-    def hidden(self) -> int:
-        """See `TextState`: the seed, from which `restore` plays the episode again."""
-        return self._seed
-
-    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        self._seed = hidden
+    def restore(self, turns: Sequence[Turn], hidden: int) -> None:
+        self.hidden = hidden
         self._replay(turns)
 
     def _replay(self, turns: Sequence[Turn]) -> str:
         """Begins the episode and repeats the agent's turns; returns the game's first text."""
         with self._own_draws():
-            random.seed(self._seed)
-            self._env.reset(num_players=1, seed=self._seed)
+            random.seed(self.hidden)
+            self._env.reset(num_players=1, seed=self.hidden)
             first = self._new_messages()
             for turn in turns:
                 if turn.is_action:

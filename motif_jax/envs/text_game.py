@@ -64,12 +64,13 @@ class TextGame(SequentialGame):
         """Returns a text for a number in [0, 1), all equally likely."""
         raise NotImplementedError
 
-    @property
-    def hidden(self) -> Any:
-        return None
+    hidden: Any = (
+        None  # state on which the answers depend, and which the turns do not tell; it is replaced, not changed
+    )
 
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
         """Restores the world's state after these turns."""
+        self.hidden = hidden
 
     def caption(self) -> str:
         """Describes what has just happened in one line."""

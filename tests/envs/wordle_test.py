@@ -111,7 +111,7 @@ def test_malformed_guesses_cost_a_try_and_get_no_answer():
     assert [turn.is_action for turn in game.turns] == [True, False, True, True, False, True]
     assert game.turns[3].text == "xyzab"  # arrays hold no zeros, so texts have none
     assert game.turns[-1].text == "levels and more "  # cut at 16 bytes
-    assert game.info().figures == (4, 2, game.position.fitting.bit_count())
+    assert game.info().figures == (4, 2, game.hidden.fitting.bit_count())
     assert game.heard == ""
     assert not game.seen["heard"].any()
 

@@ -18,7 +18,7 @@ from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.files import SharedLines, read_shared, slug
-from motif_jax.structs import EndStatus, Turn, UserError, legible
+from motif_jax.structs import EndStatus, UserError, legible
 from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
 
@@ -158,30 +158,28 @@ def comments(name: str) -> list[str]:
 class CommentGame(TextGame):
     """One comment: the world shows a post, the agent comments on it, and the episode is over."""
 
+    hidden: float  # the score
+
     def __init__(self, world: CommentsWorld):
         super().__init__(world.written, world.heard, world.time_limit)
         self._world = world
 
     def open(self) -> str:
-        self._score = 0.0
+        self.hidden = 0.0
         return self.random.choice(self._world.posts) if self._world.posts else ""
 
     def answer(self, text: str) -> Answer:
         score = self._world.scorer.score([text])[0]
         if self._world.noised and score == 1:
             score = float(self.random.choice((0, 2)))
-        self._score = score
+        self.hidden = score
         return Answer("", score * self._world.scale + self._world.shift, EndStatus.ENDED, "the comment was written")
 
     def draw(self, chance: float) -> str:
         return self._world.samples[int(chance * len(self._world.samples))]
 
-    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """See `TextGame`; the post is among the turns."""
-        self._score = 0.0
-
     def measure(self) -> tuple[float, ...]:
-        return (self._score,)
+        return (self.hidden,)
 
     def caption(self) -> str:
         if not self.steps:

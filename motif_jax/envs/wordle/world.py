@@ -19,7 +19,7 @@ from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import FLAG, Makers, Picker, TextWorld
 from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.screens import REVERSED, printable
-from motif_jax.structs import EndStatus, Turn, UserError, legible
+from motif_jax.structs import EndStatus, UserError, legible
 from motif_jax.system.foreign import read_text
 
 # The words, the colours of a guess, and the words that fit them.
@@ -187,54 +187,49 @@ def _one_of(options: Sequence[Any], rng: random.Random) -> Any:
 class WordleGame(TextGame):
     """One game."""
 
+    hidden: Position
+
     def __init__(self, vocabulary: Vocabulary, *, written: int, heard: int, time_limit: int):
         super().__init__(written, heard, time_limit)
-        self._first = self.position = Position(vocabulary, vocabulary.everything)
+        self._first = self.hidden = Position(vocabulary, vocabulary.everything)
 
     def open(self) -> str:
-        self.position = self._first
+        self.hidden = self._first
         return ""
 
     def answer(self, text: str) -> Answer:
         """See `TextGame`; a text that is not five letters is not answered."""
-        self.position = self.position.guess(text, self.random)
-        colours = self.position.guesses[-1].colours
+        self.hidden = self.hidden.guess(text, self.random)
+        colours = self.hidden.guesses[-1].colours
         reply = PATTERNS[colours] if colours >= 0 else ""
         end, cause = EndStatus.RUNNING, ""
-        if self.position.won:
+        if self.hidden.won:
             end = EndStatus.TASK_SUCCESSFUL
-        elif self.position.over:
+        elif self.hidden.over:
             end, cause = EndStatus.ENDED, LOST
-        return Answer(reply, self.position.reward, end, cause)
+        return Answer(reply, self.hidden.reward, end, cause)
 
     def draw(self, chance: float) -> str:
-        words = self.position.vocabulary.words
+        words = self.hidden.vocabulary.words
         return words[int(chance * len(words))]
 
     @property
-    def hidden(self) -> Position:
-        return self.position
-
-    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        self.position = hidden
-
-    @property
     def steps(self) -> int:
-        return len(self.position.guesses)
+        return len(self.hidden.guesses)
 
     def measure(self) -> tuple[float, ...]:
-        legal = len(self.position.legal)
-        return self.steps, self.steps - legal, self.position.fitting.bit_count()
+        legal = len(self.hidden.legal)
+        return self.steps, self.steps - legal, self.hidden.fitting.bit_count()
 
     def caption(self) -> str:
-        count = self.position.fitting.bit_count()
+        count = self.hidden.fitting.bit_count()
         fitting = f"{count:,} word{'s fit' if count > 1 else ' fits'}"
-        if not self.position.guesses:
+        if not self.hidden.guesses:
             return f"A word of five letters is hidden: {fitting}"
-        text, colours = self.position.guesses[-1]
+        text, colours = self.hidden.guesses[-1]
         if colours < 0:
             return f'"{text}" is not five letters: {fitting}'
-        if self.position.won:
+        if self.hidden.won:
             return f"{text} is the word"
         return f"{text} is {' '.join(WORDS[digit] for digit in digits(colours))}: {fitting}"
 
@@ -244,9 +239,9 @@ class WordleGame(TextGame):
         best: dict[str, int] = {}  # digit of a letter's best colour
         margin = (" " * ((WIDTH - 4 * LENGTH) // 2), GREY)
         for number in range(TRIES):
-            if number >= len(self.position.guesses):
+            if number >= len(self.hidden.guesses):
                 rows.append([margin, *[(" _  ", BLACK)] * LENGTH])
-            elif (guess := self.position.guesses[number]).colours < 0:
+            elif (guess := self.hidden.guesses[number]).colours < 0:
                 rows.append([margin, (printable(guess.text)[:16] or "(nothing)", GREY)])
             else:
                 row: Pieces = [margin]
@@ -258,8 +253,8 @@ class WordleGame(TextGame):
         for keys in KEYS:
             space = (" " * ((WIDTH - 4 * len(keys)) // 2), GREY)
             rows.append([space, *((f" {key}  ", COLOURS[best[key]] if key in best else WHITE) for key in keys)])
-        vocabulary = self.position.vocabulary
-        members = vocabulary.members(self.position.fitting)
+        vocabulary = self.hidden.vocabulary
+        members = vocabulary.members(self.hidden.fitting)
         words = [vocabulary.words[index] for index in members[:LISTED]]
         dots = "" if len(members) <= LISTED else " ..."
         listed = [" ".join(words[:6]), " ".join(words[6:]) + dots]
@@ -312,7 +307,7 @@ PICKS: dict[str, Pick] = {
 def _player(pick: Pick, *, first: Pick | None = None) -> Picker:
     """A player that makes guesses with `pick`, but the first with `first`."""
     first = first or pick
-    return Picker(lambda game, rng: (pick if game.position.legal else first)(game.position, rng))
+    return Picker(lambda game, rng: (pick if game.hidden.legal else first)(game.hidden, rng))
 
 
 def _monte_carlo(arguments: Sequence[str]) -> Picker:
