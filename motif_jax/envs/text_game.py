@@ -44,6 +44,9 @@ class TextState(NamedTuple):
 class TextGame(SequentialGame):
     """Implements `world.Game`; see the module docstring."""
 
+    # State on which the answers depend, and which the turns do not tell. It is replaced, and not changed.
+    hidden: Any = None
+
     def __init__(self, written: int, heard: int, time_limit: int):
         """Takes the maximum bytes of the agent's and the world's texts, and the time limit in steps."""
         self._written, self._heard, self._time_limit = written, heard, time_limit
@@ -64,12 +67,8 @@ class TextGame(SequentialGame):
         """Returns a text for a number in [0, 1), all equally likely."""
         raise NotImplementedError
 
-    hidden: Any = (
-        None  # state on which the answers depend, and which the turns do not tell; it is replaced, not changed
-    )
-
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """Restores the world's state after these turns."""
+        """Restores the world's state after these turns, from what `hidden` was then."""
         self.hidden = hidden
 
     def caption(self) -> str:
