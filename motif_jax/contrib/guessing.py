@@ -11,7 +11,6 @@ seconds for an attempt of a request, and `patience_s` for all of them.
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import random
 import re
@@ -264,11 +263,12 @@ class GuessingGame(TextGame):
 
 def _history(turns: Sequence[Turn]) -> list[Utterance]:
     """The questions and answers, without the caption (a turn unless it is empty)."""
-    history = []
-    for turn, following in itertools.zip_longest(turns, turns[1:]):
+    history: list[Utterance] = []
+    for turn in turns:
         if turn.is_action:
-            answer = following.text if following and not following.is_action else ""
-            history += [Utterance("question", turn.text), Utterance("answer", answer)]
+            history += [Utterance("question", turn.text), Utterance("answer", "")]
+        elif history:
+            history[-1] = Utterance("answer", turn.text)
     return history
 
 

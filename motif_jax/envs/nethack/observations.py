@@ -213,28 +213,27 @@ class Observer:
     def record_events(self, rows: Rows, counts: np.ndarray, ends: dict[int, dict], games: Sequence[FrameGame]) -> None:
         """Writes the event observations. `ends`: the last frame of each game whose episode ended, by its index."""
         if "event_message" in self.specs:
-            row = rows["event_message"]
-            row[:] = self._message
-            for game, last in ends.items():
-                row[game * WIDTH : (game + 1) * WIDTH] = memoryview(last["message"])
+            rows["event_message"][:] = memoryview(self._after("message", ends)).cast("B")
         for key, name in self._events:
-            rows[key][:] = self.arrays[name]
-            for game, last in ends.items():
-                rows[key][game] = last[name]
+            rows[key][:] = self._after(name, ends)
         for key, place in self._changes:
-            after = self.arrays["blstats"][:, place].copy()
-            for game, last in ends.items():
-                after[game] = last["blstats"][place]
-            change = after - self._before[:, place]
+            change = self._after("blstats", ends)[:, place] - self._before[:, place]
             if key == EVENT_IDLE:
                 change = (change == 0) & ~np.array([game.opened_question for game in games], bool)
             rows[key][:] = change.astype(np.float32)
         if EVENT_STAIRS in self.specs:
             rows[EVENT_STAIRS][:] = np.array([game.on_stairs for game in games], np.float32)
         if EVENT_DRAWN in self.specs:
-            drawn = np.count_nonzero(self.arrays["glyphs"] != BLANK_GLYPH, axis=(1, 2))
-            for game, last in ends.items():
-                drawn[game] = count_drawn(last["glyphs"])
-            rows[EVENT_DRAWN][:] = drawn.astype(np.int32)
+            glyphs = self._after("glyphs", ends)
+            rows[EVENT_DRAWN][:] = np.count_nonzero(glyphs != BLANK_GLYPH, axis=(1, 2)).astype(np.int32)
         if EVENT_COUNT in self.specs:
             rows[EVENT_COUNT][:] = counts
+
+    def _after(self, name: str, ends: dict[int, dict]) -> np.ndarray:
+        """The raw array after the step, with the last frame of episodes that ended."""
+        if not ends:
+            return self.arrays[name]
+        after = self.arrays[name].copy()
+        for game, last in ends.items():
+            after[game] = last[name]
+        return after
