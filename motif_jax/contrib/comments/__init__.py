@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +41,6 @@ class Scorer:
 
     def close(self) -> None:
         """Releases resources; another request opens them again."""
-
-
-def count_listed(text: str, words: Set[str]) -> float:
-    """The score by a lexicon."""
-    return float(min(MOST, sum(word in words for word in words_of(text))))
 
 
 class RemoteScorer(Scorer):
@@ -91,8 +86,8 @@ def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s
     """
     kind, _, rest = source.partition(":")
     if kind == "lexicon":
-        lines = read_lines(rest or str(FOLDER / "insults.txt"))
-        return Scorer(functools.partial(count_listed, words={word for line in lines for word in words_of(line)}))
+        listed = {word for line in read_lines(rest or str(FOLDER / "insults.txt")) for word in words_of(line)}
+        return Scorer(lambda text: float(min(MOST, sum(word in listed for word in words_of(text)))))
     if kind == "server":
         return RemoteScorer(HttpClient(rest, OPTIONS_FLAG, timeout_s, patience_s), cache_dir)
     if kind != "table":
@@ -131,8 +126,6 @@ def _read_table(path: str) -> dict[str, float]:
             with legible(f"line {number} of the table {path!r}", OPTIONS_FLAG, TypeError, KeyError, RecursionError):
                 entry = json.loads(line)
                 scores[entry["text"]] = _score(entry["score"])
-    if not scores:
-        raise UserError(f"the table {path!r} is empty ({OPTIONS_FLAG})")
     return scores
 
 
