@@ -108,7 +108,7 @@ def action_parts_of(space: Any, world: str) -> tuple[ActionSpace, Callable[[Any]
         return ActionSpace(parts), lambda action: (np.reshape(action, space.shape) + start).astype(space.dtype)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.shape and space.low.size:
         with np.errstate(over="ignore", invalid="ignore"):
-            bounds = np.float32([space.low.ravel(), space.high.ravel()])
+            bounds = np.array([space.low.ravel(), space.high.ravel()], np.float32)
             width = bounds[1] - bounds[0]
         if (np.isfinite(width) & (width > 0)).all():
             low, high = map(tuple, bounds.tolist())

@@ -15,7 +15,6 @@ from gymnasium.utils.env_checker import check_env
 from nle import nethack
 
 from motif_jax.actors.players import ScriptedPlayers
-from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack import game as rules
 from motif_jax.envs.nethack.game import FIGURES, KEYS, ORACLE_GLYPH, NetHackGame
 from motif_jax.envs.nethack.observations import FRAME, Observer
@@ -87,18 +86,6 @@ def test_play_is_that_of_nle_with_the_eat_fix(core):
     assert eaten or steps < 500
     reference.close()
     game.close()
-
-
-def test_sharing_code_pages_does_not_change_the_game(monkeypatch):
-    shared = make_game()
-    shared.reset(SEED)
-    with open("/proc/self/maps") as maps:
-        assert any("libnethack.so" in line and "r-xp" in line for line in maps)
-    moments = list(play(shared, 500))
-    monkeypatch.setattr(engine, "_share_code", lambda path, step: None)
-    plain = make_game()
-    plain.reset(SEED)
-    assert moments == list(play(plain, 500))
 
 
 @pytest.mark.quick
