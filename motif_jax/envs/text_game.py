@@ -6,7 +6,6 @@ play several continuations of one beginning.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import textwrap
 from collections.abc import Sequence
@@ -149,11 +148,13 @@ class TextGame(SequentialGame):
 
     def _check(self, answer: Any) -> Answer:
         """Validates an answer, which may come from a user's code."""
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
+        try:
             text, reward, end, cause = answer
-            texts = isinstance(text, str) and isinstance(cause, str) and not isinstance(reward, str | bytes)
-            if texts and isinstance(end, EndStatus) and abs(float(reward)) <= LARGEST:
-                return Answer(text, float(reward), end, cause)
+            texts = isinstance(text, str) and isinstance(cause, str) and not isinstance(reward, (str, bytes))
+            if texts and isinstance(end, EndStatus) and abs(number := float(reward)) <= LARGEST:
+                return Answer(text, number, end, cause)
+        except (TypeError, ValueError, OverflowError):
+            pass
         raise UserError(
             f"answer() of the game {type(self).__name__!r} must return (text, reward, end, cause) with a finite reward "
             f"and an EndStatus as the end, not {shown(answer)} ({WORLD_FLAG})"

@@ -295,7 +295,7 @@ def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if 1 <= len(shape) <= 2 else (math.prod(shape),)
 
 
-def why_not(metadata: Mapping[str, Any], world: Any, *alike: str) -> str:
+def cannot_play(metadata: Mapping[str, Any], world: Any, *alike: str) -> str:
     """Returns why a policy with this checkpoint metadata cannot play in a world; "" if it can.
 
     It was trained in this world or in one of those that are `alike`. A user's world has the name of the config

@@ -23,7 +23,7 @@ from motif_jax.envs.nethack.observations import SCREENS, SHOWN, FrameGame, Obser
 from motif_jax.envs.nethack.tasks import PENALTIES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.envs.sequential import SequentialVector
-from motif_jax.envs.world import CHOICE, WAIT, Rows, Screen, World, why_not
+from motif_jax.envs.world import CHOICE, WAIT, Rows, Screen, World, cannot_play
 from motif_jax.names import find
 from motif_jax.structs import EndStatus, UserError
 
@@ -311,7 +311,7 @@ class FrameWorld(World):
         return ShownGame(self.settings.make(observer.views(0)))
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
-        reason, screen = why_not(metadata, self, *FRAME_WORLDS), metadata["config"]["env"].get("screen")
+        reason, screen = cannot_play(metadata, self, *FRAME_WORLDS), metadata["config"]["env"].get("screen")
         if reason or self.has_one_screen or screen == self.settings.screen:
             return reason
         return f"has learnt to read the screen {screen!r}, not {self.settings.screen!r}"
