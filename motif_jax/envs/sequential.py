@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.world import WAIT, GameSeed, Rows, SeedStream, game_seed, cannot_play
+from motif_jax.envs.world import WAIT, GameSeed, Rows, SeedStream, cannot_play, game_seed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 
