@@ -22,7 +22,7 @@ import numpy as np
 from gymnasium import spaces
 
 from motif_jax.captions import WIDTH, encode
-from motif_jax.config.table import shown
+from motif_jax.config.table import Text, shown
 from motif_jax.envs.own_code import WORLD_FLAG, fitted, message_of
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import CAPTIONS, CHOICE, GREY, ActionSpace, GameSeed, Pieces, Screen, Viewpoint, draw_screen
@@ -382,6 +382,7 @@ class GymWorld(SequentialWorld):
     @functools.cached_property
     def _spaces(self) -> tuple[dict[str, Field], tuple[str, ...], tuple[ActionSpace, Callable[[Any], Any]] | None]:
         """The fields of observations, and names and parts of actions, from a temporary environment."""
+        Text(("", AUTO, *RENDER_MODES)).check("picture", WORLD_FLAG, self.picture)
         with quiet():
             env = self.make()
         with contextlib.closing(env):
