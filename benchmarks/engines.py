@@ -12,7 +12,7 @@ from benchmarks.rows import rate_of
 from motif_jax.actors.acting import answer
 from motif_jax.actors.pool import ActorPool
 from motif_jax.envs.nethack.game import KEYS, NetHackGame
-from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys, open_rows
+from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Observer, open_rows
 from motif_jax.envs.nethack.world import GameSettings, GameVector
 from motif_jax.envs.world import GameSeed, game_seed, step_specs
 
@@ -107,7 +107,7 @@ def pool(seconds: float, games: int, workers: int, player: str) -> float:
 
 def engine_limit(seconds: float) -> float:
     """The engine alone: the keys of a recorded game are sent again, with nothing in between."""
-    game = GameSettings().make(Frames(1, frame_keys(POLICY_OBSERVATIONS, "terminal")).views(0))
+    game = GameSettings().make(Observer(1, POLICY_OBSERVATIONS).views(0))
     assert isinstance(game, NetHackGame)
     seed = game_seed(0, 1, 0)
     steps = record_keys(game, seed)

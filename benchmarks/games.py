@@ -25,7 +25,7 @@ from motif_jax.actors.recorder import play_episodes
 from motif_jax.console import print_line
 from motif_jax.envs.nethack.engine import DLPATH, find_library
 from motif_jax.envs.nethack.game import KEYS
-from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Frames, frame_keys
+from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, Observer
 from motif_jax.envs.nethack.recorded import play
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.wordle.world import WordleWorld
@@ -127,9 +127,8 @@ def bytes_of_toy() -> int:
 def memory() -> tuple[float, float]:
     """MiB per game, and MiB by which this process grows over many resets."""
     make = GameSettings().make
-    keys = frame_keys(POLICY_OBSERVATIONS, "terminal")
     before = resident_mib()
-    games = [make(Frames(1, keys).views(0)) for _ in range(32)]
+    games = [make(Observer(1, POLICY_OBSERVATIONS).views(0)) for _ in range(32)]
     for number, game in enumerate(games):
         game.reset(game_seed(0, 1, number), 0)
         for action in range(200):

@@ -11,7 +11,6 @@ seconds for an attempt of a request, and `patience_s` for all of them.
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import random
 import re
@@ -221,21 +220,23 @@ class Hidden(NamedTuple):
 class GuessingGame(TextGame):
     """See the module docstring."""
 
+    hidden: Hidden
+
     def __init__(self, world: GuessingWorld):
         super().__init__(world.written, world.heard, world.time_limit)
         self._world, self._answerer = world, world.answerer
 
     def open(self) -> str:
         scene = self._world.draw(self.random)
-        self._now = Hidden(scene, self._answerer.begin(scene))
+        self.hidden = Hidden(scene, self._answerer.begin(scene))
         return scene.caption
 
     def answer(self, text: str) -> Answer:
-        world, (scene, initial, gained, count) = self._world, self._now
+        world, (scene, initial, gained, count) = self._world, self.hidden
         history = [*_history(self.turns), Utterance("question", text)]
         reply, change = self._answerer.answer(scene, history, initial + gained)
         yes_no = RULES[world.rule](reply.lower())
-        self._now = Hidden(scene, initial, gained + change, count + yes_no)
+        self.hidden = Hidden(scene, initial, gained + change, count + yes_no)
         reward = world.yes_no_reward * yes_no + world.gain_scale * change
         if initial >= GOAL or (gained + change) / (GOAL - initial) >= world.enough:
             return Answer(reply, reward, EndStatus.TASK_SUCCESSFUL)
@@ -246,15 +247,8 @@ class GuessingGame(TextGame):
     def draw(self, chance: float) -> str:
         return QUESTIONS[int(chance * len(QUESTIONS))]
 
-    @property
-    def hidden(self) -> Hidden:
-        return self._now
-
-    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        self._now = hidden
-
     def measure(self) -> tuple[float, ...]:
-        return self._now.initial + self._now.gained, self._now.yes_no
+        return self.hidden.initial + self.hidden.gained, self.hidden.yes_no
 
     def close(self) -> None:
         """Closes the connection that all games share; another request opens it again."""
@@ -269,11 +263,12 @@ class GuessingGame(TextGame):
 
 def _history(turns: Sequence[Turn]) -> list[Utterance]:
     """The questions and answers, without the caption (a turn unless it is empty)."""
-    history = []
-    for turn, following in itertools.zip_longest(turns, turns[1:]):
+    history: list[Utterance] = []
+    for turn in turns:
         if turn.is_action:
-            answer = following.text if following and not following.is_action else ""
-            history += [Utterance("question", turn.text), Utterance("answer", answer)]
+            history += [Utterance("question", turn.text), Utterance("answer", "")]
+        elif history:
+            history[-1] = Utterance("answer", turn.text)
     return history
 
 

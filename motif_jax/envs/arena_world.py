@@ -11,7 +11,7 @@ from motif_jax.envs.gym_world import SEEDS
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import GameSeed, SeedStream, game_seed, suggest
+from motif_jax.envs.world import GameSeed, SeedStream, game_seed
 from motif_jax.structs import EndStatus, Turn, UserError
 
 RAW = "-raw"  # TextArena's suffix for games without wrappers, whose observations are lists of new messages
@@ -52,17 +52,14 @@ class ArenaWorld(TextWorld):
 class ArenaGame(TextGame):
     """One game. TextArena draws from Python's global generator, of which each game has a state of its own."""
 
+    hidden: int  # the seed, from which `restore` plays the episode again
+
     def __init__(self, world: ArenaWorld):
         try:
             import textarena
-            from textarena.envs.registration import ENV_REGISTRY
         except ImportError as error:
             how = f"pip install textarena ({WORLD_FLAG})"
             raise UserError(f"the world {world.name!r} needs TextArena: {how}") from error
-        if world.id + RAW not in ENV_REGISTRY:
-            names = [name.removesuffix(RAW) for name in ENV_REGISTRY if name.endswith(RAW)]
-            hint = suggest(world.id, names, "its package lists them")
-            raise UserError(f"TextArena has no game {world.id!r} ({WORLD_FLAG}): {hint}")
         super().__init__(world.written, world.heard, world.time_limit)
         self._moves, self._enough = world.moves, world.enough
         self._draws = random.getstate()
@@ -71,7 +68,7 @@ class ArenaGame(TextGame):
             self._env = textarena.make(world.id + RAW, **world.options)
 
     def begin(self, seed: GameSeed, episode: int) -> None:
-        self._seed = seed.core % SEEDS
+        self.hidden = seed.core % SEEDS
         super().begin(seed, episode)
 
     def open(self) -> str:
@@ -95,20 +92,15 @@ class ArenaGame(TextGame):
     def draw(self, chance: float) -> str:
         return self._moves[int(chance * len(self._moves))]
 
-    @property
-    def hidden(self) -> int:
-        """See `TextState`: the seed, from which `restore` plays the episode again."""
-        return self._seed
-
-    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        self._seed = hidden
+    def restore(self, turns: Sequence[Turn], hidden: int) -> None:
+        self.hidden = hidden
         self._replay(turns)
 
     def _replay(self, turns: Sequence[Turn]) -> str:
         """Begins the episode and repeats the agent's turns; returns the game's first text."""
         with self._own_draws():
-            random.seed(self._seed)
-            self._env.reset(num_players=1, seed=self._seed)
+            random.seed(self.hidden)
+            self._env.reset(num_players=1, seed=self.hidden)
             first = self._new_messages()
             for turn in turns:
                 if turn.is_action:

@@ -25,18 +25,7 @@ from motif_jax.captions import WIDTH, encode
 from motif_jax.config.table import Text, shown
 from motif_jax.envs.own_code import WORLD_FLAG, fitted, message_of
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
-from motif_jax.envs.world import (
-    CAPTIONS,
-    CHOICE,
-    GREY,
-    ActionSpace,
-    GameSeed,
-    Pieces,
-    Screen,
-    Viewpoint,
-    draw_screen,
-    space_from,
-)
+from motif_jax.envs.world import CAPTIONS, CHOICE, GREY, ActionSpace, GameSeed, Pieces, Screen, Viewpoint, draw_screen
 from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -110,28 +99,22 @@ def action_parts_of(space: Any, world: str) -> tuple[ActionSpace, Callable[[Any]
     None if the space is Discrete. Raises UserError for other spaces.
     """
     sizes = _sizes(space)
-    parts = [] if sizes is None else sizes.ravel().tolist()
+    parts = () if sizes is None else tuple(sizes.ravel().tolist())
     few = 0 < sum(parts) <= MOST_CATEGORIES  # NumPy's sum can overflow
     if few and isinstance(space, spaces.Discrete) and space.start == 0:
         return None
     if few and space.shape:
         start = getattr(space, "start", 0)
-
-        def shifted(action: Any) -> np.ndarray:
-            return (np.reshape(action, space.shape) + start).astype(space.dtype)
-
-        return ActionSpace(tuple(parts)), shifted
+        return ActionSpace(parts), lambda action: (np.reshape(action, space.shape) + start).astype(space.dtype)
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.shape and space.low.size:
         with np.errstate(over="ignore", invalid="ignore"):
-            bounds = np.float32(space.low), np.float32(space.high)
+            bounds = np.array([space.low.ravel(), space.high.ravel()], np.float32)
             width = bounds[1] - bounds[0]
-
-        def clipped(action: Any) -> np.ndarray:
-            action = np.reshape(action, space.shape).astype(space.dtype)
-            return np.clip(action, space.low, space.high)  # float32 may round up
-
         if (np.isfinite(width) & (width > 0)).all():
-            return ActionSpace((), *(tuple(bound.ravel().tolist()) for bound in bounds)), clipped
+            low, high = map(tuple, bounds.tolist())
+            return ActionSpace((), low, high), lambda action: np.clip(  # float32 may round up
+                np.reshape(action, space.shape).astype(space.dtype), space.low, space.high
+            )
     raise UserError(
         f"the actions of the world {world!r} must be Discrete from 0 on, MultiDiscrete, MultiBinary (of up to "
         f"{MOST_CATEGORIES:,} values) or a Box of fractions with finite bounds, not {space}: convert them with a "
@@ -460,13 +443,3 @@ class GymWorld(SequentialWorld):
 
     def game(self, shown: bool = True) -> GymWorldGame:
         return GymWorldGame(self, shown)
-
-    def plays(self, metadata: Mapping[str, Any]) -> str:
-        model = metadata["model"]
-        if reason := super().plays(metadata):
-            return reason
-        if space_from(model) != self.action_space:
-            return f"has actions of other parts than the world {self.name!r}"
-        if not self.action_space and model["num_actions"] != len(self.action_names):
-            return f"has {model['num_actions']} actions, but the world {self.name!r} has {len(self.action_names)}"
-        return ""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from motif_jax.config.table import Flag
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld, without_arguments
 from motif_jax.envs.world import GREY, WHITE, Pieces
-from motif_jax.structs import EndStatus, Turn
+from motif_jax.structs import EndStatus
 
 MAZE = (
     "#############",
@@ -69,44 +69,39 @@ def distances() -> Mapping[Cell, int]:
 class MazeGame(TextGame):
     """See the module docstring."""
 
+    hidden: Walk
+
     def __init__(self, world: MazeWorld):
         super().__init__(world.written, world.heard, world.time_limit)
         self._tells_position = world.tells_position
-        self.walk = Walk(GOAL, GOAL)
+        self.hidden = Walk(GOAL, GOAL)
 
     def open(self) -> str:
         start = self.random.choice([cell for cell in FREE if cell != GOAL])
-        self.walk = Walk(start, start)
+        self.hidden = Walk(start, start)
         return f"goal {GOAL[0]} {GOAL[1]} {self._described()}"
 
     def answer(self, text: str) -> Answer:
         if self.steps >= MOST:
             return Answer("failure", -1.0, EndStatus.ENDED, LOST)
         if text not in MOVES:
-            self.walk = self.walk._replace(others=self.walk.others + 1)
+            self.hidden = self.hidden._replace(others=self.hidden.others + 1)
             return Answer(self._described(), -4.0)
-        if (there := neighbour(self.walk.at, MOVES[text])) in FREE:
-            self.walk = self.walk._replace(at=there)
-        if self.walk.at == GOAL:
+        if (there := neighbour(self.hidden.at, MOVES[text])) in FREE:
+            self.hidden = self.hidden._replace(at=there)
+        if self.hidden.at == GOAL:
             return Answer("success", 0.0, EndStatus.TASK_SUCCESSFUL)
         return Answer(self._described(), -1.0)
 
     def draw(self, chance: float) -> str:
         return tuple(MOVES)[int(chance * len(MOVES))]
 
-    @property
-    def hidden(self) -> Walk:
-        return self.walk
-
-    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        self.walk = hidden
-
     def measure(self) -> tuple[float, ...]:
-        return distances()[self.walk.start], self.walk.others
+        return distances()[self.hidden.start], self.hidden.others
 
     def caption(self) -> str:
         text = next((turn.text for turn in reversed(self.turns) if turn.is_action), None)
-        where = f"row {self.walk.at[0]}, column {self.walk.at[1]}"
+        where = f"row {self.hidden.at[0]}, column {self.hidden.at[1]}"
         if self.end == EndStatus.TASK_SUCCESSFUL:
             return f"You go {text} and reach the goal"
         if text is None:
@@ -116,11 +111,11 @@ class MazeGame(TextGame):
     def drawn(self) -> Sequence[Pieces]:
         rows: list[Pieces] = [[(cell, GREY) for cell in row] for row in MAZE]
         rows[GOAL[0]][GOAL[1]] = (">", GREEN)
-        rows[self.walk.at[0]][self.walk.at[1]] = ("@", YELLOW)
+        rows[self.hidden.at[0]][self.hidden.at[1]] = ("@", YELLOW)
         return [*rows, [], [(f"{self.steps} of {MOST} moves", WHITE)]]
 
     def _described(self) -> str:
-        at = self.walk.at
+        at = self.hidden.at
         walls = [SIDES[move] for move, way in MOVES.items() if neighbour(at, way) not in FREE]
         position = f"at {at[0]} {at[1]} " if self._tells_position else ""
         return f"{position}walls {' '.join(walls) or 'none'}"
@@ -128,7 +123,7 @@ class MazeGame(TextGame):
 
 def shortest_way(game: MazeGame, rng: random.Random) -> str:
     """The scripted player `optimal`."""
-    at, left = game.walk.at, distances()
+    at, left = game.hidden.at, distances()
     return next(move for move, way in MOVES.items() if left.get(neighbour(at, way), left[at]) < left[at])
 
 

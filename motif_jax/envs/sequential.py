@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.world import WAIT, GameSeed, Rows, SeedStream, game_seed, trained_elsewhere, unreadable
+from motif_jax.envs.world import WAIT, GameSeed, Rows, SeedStream, cannot_play, game_seed
 from motif_jax.structs import EndStatus, EpisodeInfo
 
 
@@ -170,7 +170,7 @@ class SequentialWorld:
             game.screen()
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
-        return trained_elsewhere(metadata, self) or unreadable(metadata["model"].get("reads", {}), self.specs)
+        return cannot_play(metadata, self)
 
     def prepare(self, vector: SequentialVector) -> None:
         """Receives a new group, before its first episodes."""

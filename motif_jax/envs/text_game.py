@@ -6,7 +6,6 @@ play several continuations of one beginning.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import textwrap
 from collections.abc import Sequence
@@ -33,9 +32,6 @@ class Answer(NamedTuple):
     cause: str = ""  # of the end; "" if unknown
 
 
-TYPES = str, float, EndStatus, str  # of the values of an Answer
-
-
 class TextState(NamedTuple):
     """A snapshot of a conversation, from which it can be continued."""
 
@@ -46,6 +42,9 @@ class TextState(NamedTuple):
 
 class TextGame(SequentialGame):
     """Implements `world.Game`; see the module docstring."""
+
+    # State on which the answers depend, and which the turns do not tell. It is replaced, and not changed.
+    hidden: Any = None
 
     def __init__(self, written: int, heard: int, time_limit: int):
         """Takes the maximum bytes of the agent's and the world's texts, and the time limit in steps."""
@@ -67,12 +66,9 @@ class TextGame(SequentialGame):
         """Returns a text for a number in [0, 1), all equally likely."""
         raise NotImplementedError
 
-    @property
-    def hidden(self) -> Any:
-        return None
-
     def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """Restores the world's state after these turns."""
+        """Restores the world's state after these turns, from what `hidden` was then."""
+        self.hidden = hidden
 
     def caption(self) -> str:
         """Describes what has just happened in one line."""
@@ -152,13 +148,13 @@ class TextGame(SequentialGame):
 
     def _check(self, answer: Any) -> Answer:
         """Validates an answer, which may come from a user's code."""
-        if type(answer) is Answer and tuple(map(type, answer)) == TYPES and abs(answer[1]) <= LARGEST:  # a fast test
-            return answer
-        with contextlib.suppress(TypeError, ValueError, OverflowError):
+        try:
             text, reward, end, cause = answer
-            texts = isinstance(text, str) and isinstance(cause, str) and not isinstance(reward, str | bytes)
-            if texts and isinstance(end, EndStatus) and abs(float(reward)) <= LARGEST:
-                return Answer(text, float(reward), end, cause)
+            texts = isinstance(text, str) and isinstance(cause, str) and not isinstance(reward, (str, bytes))
+            if texts and isinstance(end, EndStatus) and abs(number := float(reward)) <= LARGEST:
+                return Answer(text, number, end, cause)
+        except (TypeError, ValueError, OverflowError):
+            pass
         raise UserError(
             f"answer() of the game {type(self).__name__!r} must return (text, reward, end, cause) with a finite reward "
             f"and an EndStatus as the end, not {shown(answer)} ({WORLD_FLAG})"

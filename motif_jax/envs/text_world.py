@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from motif_jax.console import clean
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
-from motif_jax.envs.world import CAPTIONS, TEXT, World, suggest, text_action, to_text, trained_elsewhere
+from motif_jax.envs.world import CAPTIONS, TEXT, World, suggest, text_action, to_text
 from motif_jax.structs import ArraySpec, UserError
 
 FLAG = "--config.collect.collector"
@@ -129,9 +129,3 @@ class TextWorld(SequentialWorld, World):
             vector.before_step = lambda actions: self.expect(
                 [action if isinstance(action, str) else to_text(action) for action in actions]
             )
-
-    def plays(self, metadata: Mapping[str, Any]) -> str:
-        """See `World.plays`: the world must match, and the policy must write texts."""
-        actions, elsewhere = metadata["model"].get("num_actions"), trained_elsewhere(metadata, self)
-        text = f"chooses among {actions} actions, but the world {self.name!r} is played by writing" if actions else ""
-        return elsewhere or text

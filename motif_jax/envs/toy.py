@@ -68,9 +68,10 @@ class ToyGame(SequentialGame):
 
     def _show(self, text: bytes) -> None:
         message = self.show_caption(text)["message"]
-        cells = {(x, y): (".", GREY) for x in range(SIZE) for y in range(SIZE)}
-        cells[self._stairs] = (">", GREY)
-        cells[self._hero] = ("@", WHITE)
+        room = np.full((2, SIZE, SIZE), GREY)  # characters and colours
+        room[0] = ord(".")
+        for (x, y), char, color in ((self._stairs, ">", GREY), (self._hero, "@", WHITE)):
+            room[:, y, x] = ord(char), color
         for key, array in self.buffers.items():
             if key == "message":
                 array[:] = message
@@ -79,11 +80,9 @@ class ToyGame(SequentialGame):
                 array[:2] = LEFT + self._hero[0], TOP - 1 + self._hero[1]  # map row = terminal row - 1
                 array[12], array[20], array[24] = 1, self._steps, 1
             elif key in ("tty_chars", "chars", "tty_colors", "colors"):
-                chars = key.endswith("chars")
-                row = TOP if key.startswith("tty") else TOP - 1
-                array[:] = ord(" ") if chars else 0
-                for (x, y), (char, color) in cells.items():
-                    array[row + y, LEFT + x] = ord(char) if chars else color
+                row, plane = TOP - (not key.startswith("tty")), 0 if key.endswith("chars") else 1
+                array[:] = (ord(" "), 0)[plane]
+                array[row : row + SIZE, LEFT : LEFT + SIZE] = room[plane]
                 if key == "tty_chars":
                     array[0, : len(text)] = np.frombuffer(text, np.uint8)
 

@@ -295,24 +295,31 @@ def plain_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if 1 <= len(shape) <= 2 else (math.prod(shape),)
 
 
-def trained_elsewhere(metadata: Mapping[str, Any], world: Any, *alike: str) -> str:
-    """Returns why a policy was not trained in this world; "" if it was, or in one of those that are `alike`.
+def cannot_play(metadata: Mapping[str, Any], world: Any, *alike: str) -> str:
+    """Returns why a policy with this checkpoint metadata cannot play in a world; "" if it can.
 
-    A user's world has the name of the config (`known_as`, which `worlds.make_world` sets), and that of its class.
+    It was trained in this world or in one of those that are `alike`. A user's world has the name of the config
+    (`known_as`, which `worlds.make_world` sets), and that of its class.
     """
     trained, known_as = metadata["config"]["env"].get("world", "nethack"), getattr(world, "known_as", "")
     class_name = f"{type(world).__module__}:{type(world).__qualname__}"
-    if trained in (*alike, world.name, known_as, class_name):
-        return ""
-    return f"was trained in the world {trained!r}, not {known_as or world.name!r}"
-
-
-def unreadable(reads: Mapping[str, Sequence[Any]], specs: Mapping[str, ArraySpec]) -> str:
-    """Returns why a policy's recorded observations are not among a world's; "" if they are."""
-    for name, (shape, dtype, *_) in reads.items():
-        spec = specs.get(name)
+    if trained not in (*alike, world.name, known_as, class_name):
+        return f"was trained in the world {trained!r}, not {known_as or world.name!r}"
+    model = metadata["model"]
+    actions = model.get("num_actions")
+    if is_text(world.action):
+        return f"chooses among {actions} actions, but the world {world.name!r} is played by writing" if actions else ""
+    for name, (shape, dtype, *_) in model.get("reads", {}).items():
+        spec = world.specs.get(name)
         if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
             return f"reads the observation {name!r} of shape {tuple(shape)} and type {dtype}, which does not exist"
+    space = space_of(world)
+    if space_from(model) != space:
+        return f"has actions of other parts than the world {world.name!r}"
+    prompts = model.get(model.get("network"), {})  # the description of a network that reads prompts
+    by_name = prompts.get("head", "score") == "score" and "actions" in prompts
+    if not space and not by_name and actions != len(world.action_names):
+        return f"has {actions} actions, but the world {world.name!r} has {len(world.action_names)}"
     return ""
 
 

@@ -114,10 +114,8 @@ def _check_interface(world: World, name: str) -> None:
         getattr(world, key)
     for key, kind in world.figures.items():
         if key in TAKEN or kind not in (bool, int, float):
-            what = (
-                f"the world {name!r} has a figure {key!r}: the name must not be taken, and it is a bool, int or float"
-            )
-            raise UserError(f"{what} ({WORLD_FLAG})")
+            wanted = f"the name must not be taken, and it is a bool, int or float ({WORLD_FLAG})"
+            raise UserError(f"the world {name!r} has a figure {key!r}: {wanted}")
     space, single = space_of(world), is_text(world.action) or not world.action.shape
     if not (single if space is None else space.spec == world.action):
         wanted = "CHOICE, or text_action(), or the spec of its `action_space`"

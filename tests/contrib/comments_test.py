@@ -8,7 +8,7 @@ from lies import reply
 from world_server import WorldServer
 
 from motif_jax.actors.recorder import play_episodes
-from motif_jax.contrib.comments import count_listed, words_of
+from motif_jax.contrib.comments import make_scorer, words_of
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError
@@ -35,10 +35,10 @@ def write(made, *texts: str) -> list[float]:
 @pytest.mark.differs(
     "ilql", there="the comments' filter is not available", here="a lexicon, a table or a server scores comments"
 )
-def test_listed_words_are_counted_to_two():
+def test_listed_words_are_counted_to_two(tmp_path):
+    (tmp_path / "words.txt").write_text("bad\nawful\n")
     texts = ["", "good", "Bad!", "bad, AWFUL", "bad bad bad", "badly"]
-    scores = [count_listed(text, {"bad", "awful"}) for text in texts]
-    assert scores == [0, 0, 1, 2, 2, 0]
+    assert make_scorer(f"lexicon:{tmp_path}/words.txt", None, 1.0, 1.0).score(texts) == [0, 0, 1, 2, 2, 0]
     assert words_of("It's naïve: 5 o'clock") == ["it", "s", "naïve", "o", "clock"]
     assert write(world(), "Thank you!", "How dumb.", "How dumb and how ugly.") == [0.0, -5.0, -10.0]
     assert write(world(scale=2.0, shift=-1.0), "Thank you!", "How dumb.") == [-1.0, 1.0]

@@ -11,7 +11,7 @@ from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack import game as rules
 from motif_jax.envs.nethack.explorer import ExplorerPlayer
 from motif_jax.envs.nethack.game import ExtendedGame, NetHackGame
-from motif_jax.envs.nethack.observations import FRAME, Frames
+from motif_jax.envs.nethack.observations import FRAME, Observer
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import GameSeed, SeedStream, game_seed
@@ -23,7 +23,7 @@ YES, KICK = 8, 20
 
 
 def make_game(task="score", **settings) -> ExtendedGame:
-    return ExtendedGame(GameSettings(task, **settings), Frames(1, FRAME).views(0))
+    return ExtendedGame(GameSettings(task, **settings), Observer(1, (), extra_frames=FRAME).views(0))
 
 
 def whisper(number, page, question):
@@ -270,7 +270,7 @@ def test_the_28_actions_are_those_of_the_specification():
     assert bytes(rules.EXTENDED_KEYS) == b"\rkljhunbyKLJHUNBY<>.\x04es" + b"Zq\xf0,p"
     assert rules.EXTENDED_NAMES[22:] == ("search", "cast", "quaff", "pray", "pickup", "pay")
     assert GameSettings(actions="extended").action_names == rules.EXTENDED_NAMES
-    assert GameSettings(actions="extended").make(Frames(1, FRAME).views(0)).num_actions == 28
+    assert GameSettings(actions="extended").make(Observer(1, (), extra_frames=FRAME).views(0)).num_actions == 28
 
 
 @pytest.mark.differs(
@@ -280,7 +280,7 @@ def test_the_28_actions_are_those_of_the_specification():
 )
 @pytest.mark.quick
 def test_questions_about_drinking_are_left_to_players_with_extended_actions():
-    plain, extended = NetHackGame(GameSettings(), Frames(1, FRAME).views(0)), make_game()
+    plain, extended = NetHackGame(GameSettings(), Observer(1, (), extra_frames=FRAME).views(0)), make_game()
     for game in (plain, extended):
         game._raw = WhisperingEngine(game, lambda number, page, question: "You drink where?" if question else "")
         game.reset(GameSeed(12, 34, 0))

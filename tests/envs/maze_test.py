@@ -20,7 +20,7 @@ def begun(start):
     game, episode = make_world({"world": "maze"}).game(), 0
     while True:
         game.reset(game_seed(3, SeedStream.EVALUATE, episode), episode)
-        if game.walk.start == start:
+        if game.hidden.start == start:
             return game
         episode += 1
 

@@ -15,10 +15,9 @@ from gymnasium.utils.env_checker import check_env
 from nle import nethack
 
 from motif_jax.actors.players import ScriptedPlayers
-from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack import game as rules
 from motif_jax.envs.nethack.game import FIGURES, KEYS, ORACLE_GLYPH, NetHackGame
-from motif_jax.envs.nethack.observations import FRAME, Frames
+from motif_jax.envs.nethack.observations import FRAME, Observer
 from motif_jax.envs.nethack.tasks import TASKS, extended_ids
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import GameSeed, SeedStream, game_seed
@@ -31,7 +30,7 @@ SEED = GameSeed(core=12, disp=34, player=0)
 
 
 def make_game(task="score", **settings) -> NetHackGame:
-    return NetHackGame(GameSettings(task, **settings), Frames(1, ALL_FRAMES).views(0))
+    return NetHackGame(GameSettings(task, **settings), Observer(1, (), extra_frames=ALL_FRAMES).views(0))
 
 
 def play(game: NetHackGame, steps: int, seed: int = 0):
@@ -87,18 +86,6 @@ def test_play_is_that_of_nle_with_the_eat_fix(core):
     assert eaten or steps < 500
     reference.close()
     game.close()
-
-
-def test_sharing_code_pages_does_not_change_the_game(monkeypatch):
-    shared = make_game()
-    shared.reset(SEED)
-    with open("/proc/self/maps") as maps:
-        assert any("libnethack.so" in line and "r-xp" in line for line in maps)
-    moments = list(play(shared, 500))
-    monkeypatch.setattr(engine, "_share_code", lambda path, step: None)
-    plain = make_game()
-    plain.reset(SEED)
-    assert moments == list(play(plain, 500))
 
 
 @pytest.mark.quick

@@ -28,29 +28,27 @@ def slow_crop(screen: np.ndarray, x: int, map_row: int, first_row: int, blank: i
 @pytest.mark.parametrize("screen", ["terminal", "map"])
 def test_crop_at_every_place_of_the_map(screen):
     observer = observations.Observer(2, ("crop",), screen)
-    frames = observer.frames
     rng = np.random.default_rng(0)
     for key, limit in zip(observations.SCREENS[screen], (128, 32)):
-        frames.arrays[key][:] = rng.integers(0, limit, frames.arrays[key].shape)
+        observer.arrays[key][:] = rng.integers(0, limit, observer.arrays[key].shape)
     rows = {"crop": np.zeros((2, 2, observations.CROP, observations.CROP), np.uint8)}
     for y in range(21):
         for x in range(79):
-            frames.arrays["blstats"][:, :2] = (x, y), (78 - x, 20 - y)
+            observer.arrays["blstats"][:, :2] = (x, y), (78 - x, 20 - y)
             observer.observe(observations.open_rows(rows), np.array([1, 1], np.int32))
             for game, (hero_x, hero_y) in enumerate([(x, y), (78 - x, 20 - y)]):
                 for plane, key in enumerate(observations.SCREENS[screen]):
                     first_row = 0 if screen == "terminal" else 1
-                    slow = slow_crop(frames.arrays[key][game], hero_x, hero_y, first_row, observations.BLANKS[plane])
+                    slow = slow_crop(observer.arrays[key][game], hero_x, hero_y, first_row, observations.BLANKS[plane])
                     assert np.array_equal(rows["crop"][game, plane], slow), (key, hero_x, hero_y)
 
 
 def test_position_is_dungeon_level_column_and_row():
     observer = observations.Observer(2, ("position",))
-    frames = observer.frames
     for game, (dungeon, level, x, y) in enumerate([(0, 1, 30, 10), (2, 4, 78, 20)]):
-        frames.arrays["blstats"][game] = -1  # of the numbers of the bottom line, no other is read
-        frames.arrays["blstats"][game, [nethack.NLE_BL_DNUM, nethack.NLE_BL_DLEVEL]] = dungeon, level
-        frames.arrays["blstats"][game, [nethack.NLE_BL_X, nethack.NLE_BL_Y]] = x, y
+        observer.arrays["blstats"][game] = -1  # of the numbers of the bottom line, no other is read
+        observer.arrays["blstats"][game, [nethack.NLE_BL_DNUM, nethack.NLE_BL_DLEVEL]] = dungeon, level
+        observer.arrays["blstats"][game, [nethack.NLE_BL_X, nethack.NLE_BL_Y]] = x, y
     rows = {"position": np.zeros((2, 4), np.int32)}
     observer.observe(observations.open_rows(rows), np.array([1, 1], np.int32))
     assert rows["position"].tolist() == [[0, 1, 30, 10], [2, 4, 78, 20]]

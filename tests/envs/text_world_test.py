@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import ROOT, refusal
+from conftest import refusal
 
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.recorder import play_episodes
@@ -104,14 +104,3 @@ def test_wrong_answers_of_a_users_game_are_refused_with_one_sentence(monkeypatch
     monkeypatch.setattr("own_worlds.Echo.open", lambda self: 7)
     with pytest.raises(UserCodeError, match=r"^the world 'own_worlds:EchoWorld' failed with TypeError: "):
         Conversation({"world": OWN}).begin(0)
-
-
-def test_the_example_in_the_docs_is_the_tested_world():
-    page = (ROOT / "docs/wordle.md").read_text()
-    shown = page.partition("class Echo(TextGame):")[2].partition("```")[0]
-    names: dict = {}
-    exec("from motif_jax.envs.text_game import Answer, TextGame\nfrom motif_jax.envs.text_world import TextWorld\n"
-         "from motif_jax.structs import EndStatus\nclass Echo(TextGame):" + shown, names)  # fmt: skip
-    first, own = (list(play_episodes(world, "random", range(5), seed=0))
-                  for world in (names["EchoWorld"](), make_world({"world": OWN})))  # fmt: skip
-    assert first == own

@@ -74,14 +74,14 @@ def a_guess(rng: random.Random, words: Vocabulary, position: wordle.Position) ->
 def test_games_are_those_of_a_slow_twin_that_knows_letters(words, games):
     rng = random.Random(0)
     for number in range(games):
-        twin, position, tries = Knowledge(), wordle.Position(words.everything), 0
+        twin, position, tries = Knowledge(), wordle.Position(words, words.everything), 0
         dice, same_dice = random.Random(number), random.Random(number)
         while True:
             fitting = [word for word in words.words if twin.allows(word)]
             assert members(words, position) == fitting
             text = a_guess(rng, words, position)
             tries += 1
-            position = wordle.guess(words, position, text, dice)
+            position = position.guess(text, dice)
             colours = position.guesses[-1].colours
             worth = -1.0
             if len(text) == 5 and all(letter in string.ascii_lowercase for letter in text):
@@ -111,7 +111,7 @@ def test_malformed_guesses_cost_a_try_and_get_no_answer():
     assert [turn.is_action for turn in game.turns] == [True, False, True, True, False, True]
     assert game.turns[3].text == "xyzab"  # arrays hold no zeros, so texts have none
     assert game.turns[-1].text == "levels and more "  # cut at 16 bytes
-    assert game.info().figures == (4, 2, game.position.fitting.bit_count())
+    assert game.info().figures == (4, 2, game.hidden.fitting.bit_count())
     assert game.heard == ""
     assert not game.seen["heard"].any()
 

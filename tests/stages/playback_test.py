@@ -11,7 +11,7 @@ from conftest import ROOT, get_config, run_stage
 from real_replay import play
 
 from motif_jax.captions import decode
-from motif_jax.envs.nethack.observations import Frames, frame_keys
+from motif_jax.envs.nethack.observations import Observer
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.episodes.playback import plays_the_same_twice
@@ -91,8 +91,7 @@ def test_events_are_counted_by_the_messages(dungeon):
 
 def test_causes_of_death_are_those_on_nethacks_own_list():
     """The page of the best dead is drawn by NetHack itself, a moment before the program ends."""
-    keys = dict.fromkeys((*frame_keys((), "terminal"), "tty_chars"))
-    game = GameSettings().make(Frames(1, keys).views(0))
+    game = GameSettings().make(Observer(1, ("tty_chars",)).views(0))
     rng, causes, pages, engine = np.random.default_rng(0), set(), [], game._raw
 
     def watched(key):

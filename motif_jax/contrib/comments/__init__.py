@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.files import SharedLines, read_shared, slug
-from motif_jax.structs import EndStatus, Turn, UserError, legible
+from motif_jax.structs import EndStatus, UserError, legible
 from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
 
@@ -41,11 +41,6 @@ class Scorer:
 
     def close(self) -> None:
         """Releases resources; another request opens them again."""
-
-
-def count_listed(text: str, words: Set[str]) -> float:
-    """The score by a lexicon."""
-    return float(min(MOST, sum(word in words for word in words_of(text))))
 
 
 class RemoteScorer(Scorer):
@@ -91,8 +86,8 @@ def make_scorer(source: str, unknown: float | None, timeout_s: float, patience_s
     """
     kind, _, rest = source.partition(":")
     if kind == "lexicon":
-        lines = read_lines(rest or str(FOLDER / "insults.txt"))
-        return Scorer(functools.partial(count_listed, words={word for line in lines for word in words_of(line)}))
+        listed = {word for line in read_lines(rest or str(FOLDER / "insults.txt")) for word in words_of(line)}
+        return Scorer(lambda text: float(min(MOST, sum(word in listed for word in words_of(text)))))
     if kind == "server":
         return RemoteScorer(HttpClient(rest, OPTIONS_FLAG, timeout_s, patience_s), cache_dir)
     if kind != "table":
@@ -131,8 +126,6 @@ def _read_table(path: str) -> dict[str, float]:
             with legible(f"line {number} of the table {path!r}", OPTIONS_FLAG, TypeError, KeyError, RecursionError):
                 entry = json.loads(line)
                 scores[entry["text"]] = _score(entry["score"])
-    if not scores:
-        raise UserError(f"the table {path!r} is empty ({OPTIONS_FLAG})")
     return scores
 
 
@@ -158,30 +151,28 @@ def comments(name: str) -> list[str]:
 class CommentGame(TextGame):
     """One comment: the world shows a post, the agent comments on it, and the episode is over."""
 
+    hidden: float  # the score
+
     def __init__(self, world: CommentsWorld):
         super().__init__(world.written, world.heard, world.time_limit)
         self._world = world
 
     def open(self) -> str:
-        self._score = 0.0
+        self.hidden = 0.0
         return self.random.choice(self._world.posts) if self._world.posts else ""
 
     def answer(self, text: str) -> Answer:
         score = self._world.scorer.score([text])[0]
         if self._world.noised and score == 1:
             score = float(self.random.choice((0, 2)))
-        self._score = score
+        self.hidden = score
         return Answer("", score * self._world.scale + self._world.shift, EndStatus.ENDED, "the comment was written")
 
     def draw(self, chance: float) -> str:
         return self._world.samples[int(chance * len(self._world.samples))]
 
-    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        """See `TextGame`; the post is among the turns."""
-        self._score = 0.0
-
     def measure(self) -> tuple[float, ...]:
-        return (self._score,)
+        return (self.hidden,)
 
     def caption(self) -> str:
         if not self.steps:

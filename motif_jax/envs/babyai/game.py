@@ -302,9 +302,11 @@ class BabyAIGame(SequentialGame):
         self._settings, self._language, self._rewrite = settings, settings.words, settings.rewrite
         self._names = settings.action_names
         self.num_actions = len(self._names)
-        self._envs = [_make(maker) for maker in makers_of(settings.level)]
+        makers = makers_of(settings.level)
+        self._envs = [_make(maker) for maker in makers]
         self.env: Any = self._envs[0]
-        self._twins: dict[int, RoomGridLevel] = {}  # environments in which the bot plays the same episodes, by family
+        # The environments in which the bot plays the same episodes, by family.
+        self._twin = functools.cache(lambda family: _make(makers[family]))
         self._family: int | None = None  # of all episodes; None: drawn for each episode
         # The last actions and observations. The first action of an episode is not shown.
         self._moments = collections.deque[tuple[str, Callable[[], list[str]]]](maxlen=settings.window)
@@ -352,7 +354,7 @@ class BabyAIGame(SequentialGame):
         return draw_grid(self.env, self._rewrite(self._goal), self.message.decode("latin-1"), sentences)
 
     def close(self) -> None:
-        for env in (*self._envs, *self._twins.values()):
+        for env in self._envs:
             env.close()
 
     def _look(self, before: np.ndarray | None, action: int, image: np.ndarray) -> None:
@@ -375,10 +377,8 @@ class BabyAIGame(SequentialGame):
 
     def _ask_the_bot(self) -> int:
         """Returns the steps that the planner needs in this episode; 0 if it fails."""
+        twin = self._twin(self._drawn)
         with quiet():
-            if self._drawn not in self._twins:
-                self._twins[self._drawn] = _make(makers_of(self._settings.level)[self._drawn])
-            twin = self._twins[self._drawn]
             twin.reset(seed=self._seed % SEEDS)
         for action in plan(twin):
             _, reward, terminated, truncated, _ = twin.step(action)

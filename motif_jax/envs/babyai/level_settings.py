@@ -7,17 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from motif_jax.config.table import Flag, Text, Whole, deciding
-from motif_jax.envs.babyai.words import (
-    LANGUAGES,
-    PUBLISHED_FRENCH,
-    REWORDING_FLAG,
-    Wording,
-    make_rewrite,
-    parse_actions,
-    parse_rewording,
-    published_french,
-    to_french,
-)
+from motif_jax.envs.babyai import words as texts
 from motif_jax.structs import UserError
 
 SECTION = "babyai"
@@ -37,7 +27,7 @@ class BabyAISettings:
     """The world babyai (docs/babyai.md)."""
 
     level: str = deciding("GoToLocal", Text(), "GoToLocal, MixedTrainLocal, or any level of BabyAI by its name")
-    language: str = deciding("auto", Text(("auto", *LANGUAGES)), "language of prompts; auto: that of the level")
+    language: str = deciding("auto", Text(("auto", *texts.LANGUAGES)), "language of prompts; auto: that of the level")
     actions: str = deciding(
         "canonical",
         Text(longest=1000),
@@ -70,9 +60,9 @@ class BabyAISettings:
 
     def check(self) -> None:
         """Raises UserError for a rewording that would have no effect."""
-        if parse_rewording(self.rewording) and self.french:
+        if texts.parse_rewording(self.rewording) and self.french:
             words = f"the rewording {self.rewording!r} is of English words, where prompts are French"
-            raise UserError(f"{words} ({REWORDING_FLAG}, --config.env.{SECTION}.language)")
+            raise UserError(f"{words} ({texts.REWORDING_FLAG}, --config.env.{SECTION}.language)")
 
     @property
     def french(self) -> bool:
@@ -80,13 +70,13 @@ class BabyAISettings:
 
     def goal(self, mission: str) -> str:
         """Returns a mission in the language of prompts."""
-        french = published_french if self.reference_french else to_french
+        french = texts.published_french if self.reference_french else texts.to_french
         return french(mission) if self.french else mission
 
     @property
-    def words(self) -> Wording:
-        french = PUBLISHED_FRENCH if self.reference_french else LANGUAGES["french"]
-        return french if self.french else LANGUAGES["english"]
+    def words(self) -> texts.Wording:
+        french = texts.PUBLISHED_FRENCH if self.reference_french else texts.LANGUAGES["french"]
+        return french if self.french else texts.LANGUAGES["english"]
 
     @property
     def prompt_length(self) -> int:
@@ -94,8 +84,8 @@ class BabyAISettings:
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        return parse_actions(self.actions)
+        return texts.parse_actions(self.actions)
 
     @property
     def rewrite(self) -> Callable[[str], str]:
-        return make_rewrite(parse_rewording(self.rewording))
+        return texts.make_rewrite(texts.parse_rewording(self.rewording))

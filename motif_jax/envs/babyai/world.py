@@ -99,14 +99,3 @@ class BabyAIWorld(SequentialWorld, World):
             how = "the world 'babyai' needs minigrid: pip install 'motif_jax[babyai]'"
             raise UserError(f"{how} ({error}; {WORLD_FLAG})") from error
         return BabyAIGame(self.settings)
-
-    def plays(self, metadata: Mapping[str, Any]) -> str:
-        """See `World.plays`: the world, the number of actions and the observations must match."""
-        if reason := super().plays(metadata):
-            return reason
-        model = metadata["model"]
-        prompt_network = model.get(model.get("network"), {})  # the description of a network that reads prompts
-        by_name = prompt_network.get("head", "score") == "score" and "actions" in prompt_network
-        if model["num_actions"] != len(self.action_names) and not by_name:
-            return f"has {model['num_actions']} actions, but {self.settings.actions!r} has {len(self.action_names)}"
-        return ""

@@ -135,7 +135,7 @@ class ExplorerPlayer:
         if (answer := self._answer(game.message)) is not None:
             return answer
         blstats = game.buffers["blstats"].tolist()
-        here = 1 << 80 * blstats[Y] + blstats[X]
+        here = 1 << STRIDE * blstats[Y] + blstats[X]
         number = blstats[BRANCH], blstats[STAIRS_LEVEL]
         if number not in self._levels:
             self._levels[number] = _Level(self._rng.random() < DESCEND_PROBABILITY)
@@ -145,7 +145,7 @@ class ExplorerPlayer:
         self._note_failure(here, game.message)
 
         kinds = FLAGS_OF_GLYPHS[game.buffers["glyphs"]]  # [21, 79]
-        if enemy := self._adjacent_enemy(kinds, blstats, level):
+        if enemy := self._adjacent_enemy(kinds, blstats[X], blstats[Y], here):
             self._path = []
             return self._go(enemy, here)
         if blstats[HUNGER] >= HUNGRY and blstats[TURNS] - self._ate > 50:
@@ -196,17 +196,13 @@ class ExplorerPlayer:
             self._stuck = self._kicks = 0
         self._expected = 0
 
-    def _adjacent_enemy(self, kinds: np.ndarray, blstats: list[int], level: _Level) -> int:
-        x, y = blstats[X], blstats[Y]
+    def _adjacent_enemy(self, kinds: np.ndarray, x: int, y: int, here: int) -> int:
+        """Returns the step towards a monster beside the hero; 0 without one."""
         around = kinds[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2] & HOSTILE
-        if not around.any() or (around.sum() == HOSTILE and kinds[y, x] & HOSTILE):
+        if around.sum() <= kinds[y, x] & HOSTILE:  # a fast test; the hero may look like a monster
             return 0
-        for action, step in STEPS.items():
-            row, column = divmod(80 * y + x + step, 80)
-            on_map = 0 <= row < 21 and column < 79
-            if on_map and kinds[row, column] & HOSTILE and not 1 << 80 * row + column & level.avoided:
-                return action
-        return 0
+        enemies = squares((kinds & HOSTILE) != 0) & ~self._level.avoided
+        return next((action for action, step in STEPS.items() if shift(here, step) & enemies), 0)
 
     def _plan(self, kinds: np.ndarray, here: int, level: _Level) -> list[int]:
         level.stairs |= squares((kinds & STAIRS) != 0)

@@ -118,6 +118,7 @@ STAIRS_HERE = b"There is a staircase down here."
 
 # blstats
 X, Y, SCORE, DEPTH, GOLD, LEVEL, TURNS, BRANCH, STAIRS_LEVEL, CONDITION = 0, 1, 9, 12, 13, 18, 20, 23, 24, 25
+COUNTED = {"score": SCORE, "turns": TURNS, "depth": DEPTH, "gold": GOLD, "experience_level": LEVEL}  # figures
 HALLUCINATING = 512
 IN_MOVELOOP, WORTH_SAVING = 3, 5  # of program_state
 
@@ -139,7 +140,7 @@ class NetHackGame:
     left_to_player = re.compile(rb"eat|attack|direction\?|pray")  # questions
 
     def __init__(self, settings: Any, buffers: dict[str, np.ndarray], library: str = engine.DLPATH):
-        """Makes a game of `GameSettings` that writes its frames into `buffers` (see `observations.Frames.views`).
+        """Makes a game of `GameSettings` that writes its frames into `buffers` (see `observations.Observer.views`).
 
         `library`: the file of the engine (engine.py).
         """
@@ -266,24 +267,13 @@ class NetHackGame:
     def info(self) -> EpisodeInfo:
         blstats = self._last_blstats if self.end else self._blstats
         drawn = count_drawn((self.last_frame if self.end else self.buffers)["glyphs"])
-        return make_info(
-            episode=self.episode,
-            steps=self.steps,
-            episode_return=self.episode_return,
-            end_status=int(self.end),
-            success=self.success,
-            ascended=self._engine.how_done() == nethack.ASCENDED and self.end == EndStatus.DEATH,
-            score=blstats[SCORE],
-            turns=blstats[TURNS],
-            depth=blstats[DEPTH],
-            max_depth=self._max_depth,
-            gold=blstats[GOLD],
-            experience_level=blstats[LEVEL],
-            max_experience_level=self._max_level,
-            # As published: drawn squares, summed over levels as the hero last saw them.
-            scout=sum((self._explored | {self._here: drawn}).values()),
-            **self._own_figures(),
-        )
+        figures: dict[str, Any] = {name: blstats[place] for name, place in COUNTED.items()}
+        figures |= {"max_depth": self._max_depth, "max_experience_level": self._max_level} | self._own_figures()
+        figures["ascended"] = self._engine.how_done() == nethack.ASCENDED and self.end == EndStatus.DEATH
+        # As published: drawn squares, summed over levels as the hero last saw them.
+        figures["scout"] = sum((self._explored | {self._here: drawn}).values())
+        played: dict[str, Any] = {"steps": self.steps, "episode_return": self.episode_return, "success": self.success}
+        return make_info(episode=self.episode, end_status=int(self.end), **played, **figures)
 
     def _own_figures(self) -> dict[str, float]:
         return {}

@@ -39,7 +39,7 @@ class GymGame(gymnasium.Env):
         self._settings = GameSettings(task=task, max_episode_steps=time_limit, **settings)
         self._settings.check()
         self._observer = Observer(1, observations, self._settings.screen, SHOWN if render_mode else ())
-        self._game = self._settings.make(self._observer.frames.views(0))
+        self._game = self._settings.make(self._observer.views(0))
         self.action_space = spaces.Discrete(self._game.num_actions)
         self.observation_space = spaces.Dict({key: _space(key, spec) for key, spec in self._observer.specs.items()})
         self._seed: int | None = None

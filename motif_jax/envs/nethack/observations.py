@@ -1,7 +1,6 @@
-"""Converts games' raw frames to observations.
+"""Converts games' raw frames to observations, with one NumPy call for all games of a group.
 
-`Frames` holds the buffers that games write into, stacked so that one NumPy call serves all games of a group.
-`Observer` converts them to the requested observations; `envs/world.py` explains the names.
+`envs/world.py` explains the names.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from motif_jax.captions import WIDTH
-from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, GameSeed, Rows, Viewpoint, select_specs
+from motif_jax.envs.world import MESSAGE, SCREEN_SHAPE, GameSeed, Rows, Viewpoint, select_specs
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
 CROP = 12  # cells on a side
@@ -41,8 +40,7 @@ OBSERVATIONS = {
     "vector": ArraySpec((27,), "float32"),  # blstats, scaled and clipped to [-5, 5]
     "blstats": ArraySpec((27,), "int32"),  # the unscaled bottom line; `scale_blstats` converts it to `vector`
     "position": ArraySpec((4,), "int32"),  # the hero's dungeon, level, column, row
-    "message": CAPTIONS["message"],
-    "message_count": CAPTIONS["message_count"],
+    **MESSAGE,
     **{key: FRAME[key] for key in ("tty_chars", "tty_colors", "glyphs")},
 }
 EVENTS = {
@@ -129,40 +127,6 @@ def observation_specs(keys: Iterable[str]) -> dict[str, ArraySpec]:
     return select_specs(OBSERVATIONS | EVENTS, keys)
 
 
-def frame_keys(keys: Iterable[str], screen: str) -> tuple[str, ...]:
-    """Returns the raw arrays that observations need. Fewer are faster: the terminal alone costs 4 us per step."""
-    names = {key.removeprefix("event_") for key in keys} | {"glyphs", "blstats", "message"}  # the tasks read the last
-    if "crop" in names:
-        names.update(SCREENS[screen])
-    return tuple(key for key in FRAME if key in names)
-
-
-class Frames:
-    """Raw frames of `num_games` games; `views(i)` are the buffers that game i writes into."""
-
-    def __init__(self, num_games: int, keys: Iterable[str]):
-        self.num_games, keys = num_games, tuple(keys)
-        self.arrays: dict[str, np.ndarray] = {}  # [E, *FRAME shape]
-        self.screens: dict[str, np.ndarray] = {}  # [E, 2, MARGIN + cells + MARGIN]: characters and colours, margins
-        for screen, pair in SCREENS.items():
-            if {*pair}.isdisjoint(keys):
-                continue
-            rows, columns = FRAME[pair[0]].shape
-            store = np.empty((num_games, 2, MARGIN + rows * columns + MARGIN), np.uint8)
-            store[:] = np.array(BLANKS)[:, None]
-            self.screens[screen] = store
-            for plane, key in enumerate(pair):
-                cells = store[:, plane, MARGIN : MARGIN + rows * columns].view(FRAME[key].dtype)
-                self.arrays[key] = cells.reshape(num_games, rows, columns)
-        for key in set(keys) - self.arrays.keys():
-            self.arrays[key] = np.zeros((num_games, *FRAME[key].shape), FRAME[key].dtype)
-        self.arrays = {key: self.arrays[key] for key in keys}
-
-    def views(self, game: int) -> dict[str, np.ndarray]:
-        """Returns the contiguous buffers of one game."""
-        return {key: array[game] for key, array in self.arrays.items()}
-
-
 def open_rows(rows: dict[str, np.ndarray]) -> Rows:
     """Opens arrays of [E, ...] for `Observer`; open rows that are written repeatedly only once.
 
@@ -175,46 +139,63 @@ def open_rows(rows: dict[str, np.ndarray]) -> Rows:
 
 
 class Observer:
-    """Writes the requested observations of a group of games into given rows (see `open_rows`)."""
+    """The raw frames of a group of games, and the observations that are made of them, in rows of `open_rows`."""
 
     def __init__(self, num_games: int, keys: Iterable[str], screen: str = "terminal", extra_frames: Iterable[str] = ()):
-        """Makes the games' `frames`, also with `extra_frames`."""
+        """Makes the arrays that `keys` need, and `extra_frames`."""
         self.specs = observation_specs(keys)
-        self.frames = frames = Frames(num_games, frame_keys((*self.specs, *extra_frames), screen))
-        self._arrays = frames.arrays
+        needed = {key.removeprefix("event_") for key in self.specs} | {"glyphs", "blstats", "message"}  # read by tasks
+        needed |= {*extra_frames, *(SCREENS[screen] if "crop" in self.specs else ())}
+        # Fewer are faster: the terminal alone costs 4 us per step. [E, *FRAME shape]
+        self.arrays = {
+            key: np.zeros((num_games, *spec.shape), spec.dtype) for key, spec in FRAME.items() if key in needed
+        }
         if "crop" in self.specs:
-            store, columns = frames.screens[screen], FRAME[SCREENS[screen][0]].shape[1]
-            cells = store.reshape(-1)
-            plane = store.shape[2]
-            # windows[s] is the crop whose first character is cell s of the flat store. [..., 2, 12, 12]
-            count = len(cells) - plane - CROP * columns
-            self._windows = as_strided(cells, (count, 2, CROP, CROP), (1, plane, columns, 1), writeable=False)
-            first_row = 0 if screen == "terminal" else 1
-            corner = MARGIN - (HERO_ROW - 1 + first_row) * columns - HERO_COLUMN
-            self._corners = [corner + game * 2 * plane for game in range(frames.num_games)]
-            self._blstats = [memoryview(row) for row in frames.arrays["blstats"]]
-            self._columns = columns
-            self._last_whole = columns - CROP + HERO_COLUMN  # the hero's last column with the whole crop on the screen
+            self._find_windows(num_games, screen)
         # Sorted once here, because every string comparison in a step costs as much as a small copy.
-        self._message = memoryview(frames.arrays["message"]).cast("B")
-        stored = frames.arrays | {"message": self._message}
-        self._copies = [(key, stored[key]) for key in self.specs if key in frames.arrays]
+        self._message = memoryview(self.arrays["message"]).cast("B")
+        stored = self.arrays | {"message": self._message}
+        self._copies = [(key, stored[key]) for key in self.specs if key in self.arrays]
         events = [(key, key.removeprefix("event_")) for key in self.specs if key.startswith("event_")]
-        self._events = [(key, name) for key, name in events if name in frames.arrays and name != "message"]
+        self._events = [(key, name) for key, name in events if name in self.arrays and name != "message"]
         self._changes = [(key, place) for key, place in CHANGES.items() if key in self.specs]
-        self._before = frames.arrays["blstats"].copy()  # the bottom lines before the step
+        self._before = self.arrays["blstats"].copy()  # the bottom lines before the step
+
+    def _find_windows(self, num_games: int, screen: str) -> None:
+        """Stores the screens between margins, and finds the crop around each of their cells."""
+        rows, columns = FRAME[SCREENS[screen][0]].shape
+        plane = MARGIN + rows * columns + MARGIN
+        store = np.empty((num_games, 2, plane), np.uint8)  # characters and colours
+        store[:] = np.array(BLANKS)[:, None]
+        for index, key in enumerate(SCREENS[screen]):
+            cells = store[:, index, MARGIN:-MARGIN].view(FRAME[key].dtype)
+            self.arrays[key] = cells.reshape(num_games, rows, columns)
+        cells = store.reshape(-1)
+        # windows[s] is the crop whose first character is cell s of the flat store. [..., 2, 12, 12]
+        count = len(cells) - plane - CROP * columns
+        self._windows = as_strided(cells, (count, 2, CROP, CROP), (1, plane, columns, 1), writeable=False)
+        first_row = 0 if screen == "terminal" else 1
+        corner = MARGIN - (HERO_ROW - 1 + first_row) * columns - HERO_COLUMN
+        self._corners = [corner + game * 2 * plane for game in range(num_games)]
+        self._blstats = [memoryview(row) for row in self.arrays["blstats"]]
+        self._columns = columns
+        self._last_whole = columns - CROP + HERO_COLUMN  # the hero's last column with the whole crop on the screen
+
+    def views(self, game: int) -> dict[str, np.ndarray]:
+        """Returns the contiguous buffers that one game writes into."""
+        return {key: array[game] for key, array in self.arrays.items()}
 
     def observe(self, rows: Rows, counts: np.ndarray) -> None:
         if self._changes:
-            self._before[:] = self._arrays["blstats"]
+            self._before[:] = self.arrays["blstats"]
         if "crop" in self.specs:
             self._crop(rows["crop"])
         for key, array in self._copies:
             rows[key][:] = array
         if "vector" in self.specs:
-            scale_blstats(self._arrays["blstats"], out=rows["vector"])
+            scale_blstats(self.arrays["blstats"], out=rows["vector"])
         if "position" in self.specs:
-            rows["position"][:] = self._arrays["blstats"][:, POSITION]
+            rows["position"][:] = self.arrays["blstats"][:, POSITION]
         if "message_count" in self.specs:
             rows["message_count"][:] = counts
 
@@ -232,28 +213,27 @@ class Observer:
     def record_events(self, rows: Rows, counts: np.ndarray, ends: dict[int, dict], games: Sequence[FrameGame]) -> None:
         """Writes the event observations. `ends`: the last frame of each game whose episode ended, by its index."""
         if "event_message" in self.specs:
-            row = rows["event_message"]
-            row[:] = self._message
-            for game, last in ends.items():
-                row[game * WIDTH : (game + 1) * WIDTH] = memoryview(last["message"])
+            rows["event_message"][:] = memoryview(self._after("message", ends)).cast("B")
         for key, name in self._events:
-            rows[key][:] = self._arrays[name]
-            for game, last in ends.items():
-                rows[key][game] = last[name]
+            rows[key][:] = self._after(name, ends)
         for key, place in self._changes:
-            after = self._arrays["blstats"][:, place].copy()
-            for game, last in ends.items():
-                after[game] = last["blstats"][place]
-            change = after - self._before[:, place]
+            change = self._after("blstats", ends)[:, place] - self._before[:, place]
             if key == EVENT_IDLE:
                 change = (change == 0) & ~np.array([game.opened_question for game in games], bool)
             rows[key][:] = change.astype(np.float32)
         if EVENT_STAIRS in self.specs:
             rows[EVENT_STAIRS][:] = np.array([game.on_stairs for game in games], np.float32)
         if EVENT_DRAWN in self.specs:
-            drawn = np.count_nonzero(self._arrays["glyphs"] != BLANK_GLYPH, axis=(1, 2))
-            for game, last in ends.items():
-                drawn[game] = count_drawn(last["glyphs"])
-            rows[EVENT_DRAWN][:] = drawn.astype(np.int32)
+            glyphs = self._after("glyphs", ends)
+            rows[EVENT_DRAWN][:] = np.count_nonzero(glyphs != BLANK_GLYPH, axis=(1, 2)).astype(np.int32)
         if EVENT_COUNT in self.specs:
             rows[EVENT_COUNT][:] = counts
+
+    def _after(self, name: str, ends: dict[int, dict]) -> np.ndarray:
+        """The raw array after the step, with the last frame of episodes that ended."""
+        if not ends:
+            return self.arrays[name]
+        after = self.arrays[name].copy()
+        for game, last in ends.items():
+            after[game] = last[name]
+        return after

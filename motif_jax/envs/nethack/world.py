@@ -23,7 +23,7 @@ from motif_jax.envs.nethack.observations import SCREENS, SHOWN, FrameGame, Obser
 from motif_jax.envs.nethack.tasks import PENALTIES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
 from motif_jax.envs.sequential import SequentialVector
-from motif_jax.envs.world import CHOICE, WAIT, Rows, Screen, World, trained_elsewhere
+from motif_jax.envs.world import CHOICE, WAIT, Rows, Screen, World, cannot_play
 from motif_jax.names import find
 from motif_jax.structs import EndStatus, UserError
 
@@ -96,8 +96,7 @@ class GameSettings:
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        number = int((self.other_game or self.nethack_game).num_actions)
-        names = self.nethack_game.names
+        names, number = self.nethack_game.names, int((self.other_game or self.nethack_game).num_actions)
         return names if number == len(names) else tuple(map(str, range(number)))
 
     @property
@@ -200,7 +199,7 @@ class GameVector(SequentialVector):
         self, count: int, settings: GameSettings, names: Iterable[str], extra_frames: Iterable[str] = (), **options: Any
     ):
         self.observer = Observer(count, names, settings.screen, extra_frames)
-        games: list[Any] = [settings.make(self.observer.frames.views(index)) for index in range(count)]
+        games: list[Any] = [settings.make(self.observer.views(index)) for index in range(count)]
         super().__init__(games, (), **options)
         self._terminal_time_limit = settings.reference_time_limit
         self._counts = np.zeros(count, np.int32)  # message counts
@@ -308,18 +307,14 @@ class FrameWorld(World):
 
     def game(self, shown: bool = True) -> Any:
         # Without SHOWN if nobody looks, because they slow down the engine.
-        frames = Observer(1, (), self.settings.screen, SHOWN if shown else ()).frames
-        return ShownGame(self.settings.make(frames.views(0)))
+        observer = Observer(1, (), self.settings.screen, SHOWN if shown else ())
+        return ShownGame(self.settings.make(observer.views(0)))
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
-        if reason := trained_elsewhere(metadata, self, *FRAME_WORLDS):
+        reason, screen = cannot_play(metadata, self, *FRAME_WORLDS), metadata["config"]["env"].get("screen")
+        if reason or self.has_one_screen or screen == self.settings.screen:
             return reason
-        actions, screen = metadata["model"]["num_actions"], metadata["config"]["env"]["screen"]
-        if actions != len(self.action_names):
-            return f"has {actions} actions, but the world {self.name!r} has {len(self.action_names)}"
-        if screen != self.settings.screen and not self.has_one_screen:
-            return f"has learnt to read the screen {screen!r}, not {self.settings.screen!r}"
-        return ""
+        return f"has learnt to read the screen {screen!r}, not {self.settings.screen!r}"
 
 
 class NetHackWorld(FrameWorld):

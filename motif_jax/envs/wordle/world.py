@@ -16,10 +16,10 @@ from motif_jax.config.table import Flag
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_world import FLAG, Makers, Picker, TextWorld, without_arguments
+from motif_jax.envs.text_world import FLAG, Makers, Picker, TextWorld
 from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.screens import REVERSED, printable
-from motif_jax.structs import EndStatus, Turn, UserError, legible
+from motif_jax.structs import EndStatus, UserError, legible
 from motif_jax.system.foreign import read_text
 
 # The words, the colours of a guess, and the words that fit them.
@@ -148,8 +148,9 @@ class Guess(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A moment of the game."""
+    """A moment of the game, which is all that players see."""
 
+    vocabulary: Vocabulary
     fitting: int  # the possible hidden words, as a set of `Vocabulary`
     guesses: tuple[Guess, ...] = ()
 
@@ -170,75 +171,65 @@ class Position(NamedTuple):
         """The guesses that were five letters."""
         return [guess.text for guess in self.guesses if guess.colours >= 0]
 
+    def guess(self, text: str, rng: random.Random) -> Position:
+        """Draws the hidden word and takes a guess; returns the position after it."""
+        words, fitting, colours = self.vocabulary, self.fitting, -1
+        if is_guess(text):
+            colours = int(words.colours(text)[_one_of(words.members(fitting), rng)])
+            fitting &= words.fitting(text, colours)
+        return Position(words, fitting, (*self.guesses, Guess(text, colours)))
 
-class WordleView(NamedTuple):
-    """The players' view of a game."""
 
-    vocabulary: Vocabulary
-    position: Position
-
-
-def guess(vocabulary: Vocabulary, position: Position, text: str, rng: random.Random) -> Position:
-    """Draws the hidden word and takes a guess; returns the position after it."""
-    if not is_guess(text):
-        return Position(position.fitting, (*position.guesses, Guess(text, -1)))
-    members = vocabulary.members(position.fitting)
-    hidden = members[int(rng.random() * len(members))]
-    colours = int(vocabulary.colours(text)[hidden])
-    return Position(position.fitting & vocabulary.fitting(text, colours), (*position.guesses, Guess(text, colours)))
+def _one_of(options: Sequence[Any], rng: random.Random) -> Any:
+    return options[int(rng.random() * len(options))]
 
 
 class WordleGame(TextGame):
     """One game."""
 
+    hidden: Position
+
     def __init__(self, vocabulary: Vocabulary, *, written: int, heard: int, time_limit: int):
         super().__init__(written, heard, time_limit)
-        self.vocabulary = vocabulary
-        self.position = Position(vocabulary.everything)
+        self._first = self.hidden = Position(vocabulary, vocabulary.everything)
 
     def open(self) -> str:
-        self.position = Position(self.vocabulary.everything)
+        self.hidden = self._first
         return ""
 
     def answer(self, text: str) -> Answer:
         """See `TextGame`; a text that is not five letters is not answered."""
-        self.position = guess(self.vocabulary, self.position, text, self.random)
-        colours = self.position.guesses[-1].colours
+        self.hidden = self.hidden.guess(text, self.random)
+        colours = self.hidden.guesses[-1].colours
         reply = PATTERNS[colours] if colours >= 0 else ""
         end, cause = EndStatus.RUNNING, ""
-        if self.position.won:
+        if self.hidden.won:
             end = EndStatus.TASK_SUCCESSFUL
-        elif self.position.over:
+        elif self.hidden.over:
             end, cause = EndStatus.ENDED, LOST
-        return Answer(reply, self.position.reward, end, cause)
+        return Answer(reply, self.hidden.reward, end, cause)
 
     def draw(self, chance: float) -> str:
-        return self.vocabulary.words[int(chance * len(self.vocabulary.words))]
-
-    @property
-    def hidden(self) -> Position:
-        return self.position
-
-    def restore(self, turns: Sequence[Turn], hidden: Any) -> None:
-        self.position = hidden
+        words = self.hidden.vocabulary.words
+        return words[int(chance * len(words))]
 
     @property
     def steps(self) -> int:
-        return len(self.position.guesses)
+        return len(self.hidden.guesses)
 
     def measure(self) -> tuple[float, ...]:
-        legal = len(self.position.legal)
-        return self.steps, self.steps - legal, self.position.fitting.bit_count()
+        legal = len(self.hidden.legal)
+        return self.steps, self.steps - legal, self.hidden.fitting.bit_count()
 
     def caption(self) -> str:
-        count = self.position.fitting.bit_count()
+        count = self.hidden.fitting.bit_count()
         fitting = f"{count:,} word{'s fit' if count > 1 else ' fits'}"
-        if not self.position.guesses:
+        if not self.hidden.guesses:
             return f"A word of five letters is hidden: {fitting}"
-        text, colours = self.position.guesses[-1]
+        text, colours = self.hidden.guesses[-1]
         if colours < 0:
             return f'"{text}" is not five letters: {fitting}'
-        if self.position.won:
+        if self.hidden.won:
             return f"{text} is the word"
         return f"{text} is {' '.join(WORDS[digit] for digit in digits(colours))}: {fitting}"
 
@@ -248,9 +239,9 @@ class WordleGame(TextGame):
         best: dict[str, int] = {}  # digit of a letter's best colour
         margin = (" " * ((WIDTH - 4 * LENGTH) // 2), GREY)
         for number in range(TRIES):
-            if number >= len(self.position.guesses):
+            if number >= len(self.hidden.guesses):
                 rows.append([margin, *[(" _  ", BLACK)] * LENGTH])
-            elif (guess := self.position.guesses[number]).colours < 0:
+            elif (guess := self.hidden.guesses[number]).colours < 0:
                 rows.append([margin, (printable(guess.text)[:16] or "(nothing)", GREY)])
             else:
                 row: Pieces = [margin]
@@ -262,8 +253,9 @@ class WordleGame(TextGame):
         for keys in KEYS:
             space = (" " * ((WIDTH - 4 * len(keys)) // 2), GREY)
             rows.append([space, *((f" {key}  ", COLOURS[best[key]] if key in best else WHITE) for key in keys)])
-        members = self.vocabulary.members(self.position.fitting)
-        words = [self.vocabulary.words[index] for index in members[:LISTED]]
+        vocabulary = self.hidden.vocabulary
+        members = vocabulary.members(self.hidden.fitting)
+        words = [vocabulary.words[index] for index in members[:LISTED]]
         dots = "" if len(members) <= LISTED else " ..."
         listed = [" ".join(words[:6]), " ".join(words[6:]) + dots]
         return [*rows, [], *([(line.center(WIDTH), GREY)] for line in listed)]
@@ -276,36 +268,35 @@ OPENERS = (
 )  # fmt: skip
 
 
-Pick = Callable[[WordleView, random.Random], str]  # draws a guess
+Pick = Callable[[Position, random.Random], str]  # draws a guess
 
 
-def _one_of(indices: Sequence[int], game: WordleView, rng: random.Random) -> str:
-    return game.vocabulary.words[indices[int(rng.random() * len(indices))]]
+def _word_of(indices: Sequence[int], at: Position, rng: random.Random) -> str:
+    return at.vocabulary.words[_one_of(indices, rng)]
 
 
-def _random(game: WordleView, rng: random.Random) -> str:
-    return _one_of(range(len(game.vocabulary.words)), game, rng)
+def _random(at: Position, rng: random.Random) -> str:
+    return _one_of(at.vocabulary.words, rng)
 
 
-def _candidate(game: WordleView, rng: random.Random) -> str:
-    return _one_of(game.vocabulary.members(game.position.fitting), game, rng)
+def _candidate(at: Position, rng: random.Random) -> str:
+    return _word_of(at.vocabulary.members(at.fitting), at, rng)
 
 
-def _wrong(game: WordleView, rng: random.Random) -> str:
+def _wrong(at: Position, rng: random.Random) -> str:
     """Any word if all fit."""
-    words = game.vocabulary
-    others = words.everything & ~game.position.fitting
-    return _one_of(words.members(others or words.everything), game, rng)
+    everything = at.vocabulary.everything
+    return _word_of(at.vocabulary.members(everything & ~at.fitting or everything), at, rng)
 
 
-def _start(game: WordleView, rng: random.Random) -> str:
-    openers = [] if game.position.guesses else sorted({*OPENERS} & {*game.vocabulary.words})
-    return rng.choice(openers) if openers else _candidate(game, rng)
+def _start(at: Position, rng: random.Random) -> str:
+    openers = [] if at.guesses else sorted({*OPENERS} & {*at.vocabulary.words})
+    return rng.choice(openers) if openers else _candidate(at, rng)
 
 
-def _optimal(game: WordleView, rng: random.Random) -> str:
+def _optimal(at: Position, rng: random.Random) -> str:
     """Looks one guess ahead."""
-    return _one_of(game.vocabulary.most_telling(game.position.fitting), game, rng)
+    return _word_of(at.vocabulary.most_telling(at.fitting), at, rng)
 
 
 PICKS: dict[str, Pick] = {
@@ -313,74 +304,71 @@ PICKS: dict[str, Pick] = {
 }  # fmt: skip
 
 
-def _beginning(first: Pick, pick: Pick) -> Picker:
+def _player(pick: Pick, *, first: Pick | None = None) -> Picker:
     """A player that makes guesses with `pick`, but the first with `first`."""
-    return Picker(lambda game, rng: (pick if game.position.legal else first)(game, rng))
+    first = first or pick
+    return Picker(lambda game, rng: (pick if game.hidden.legal else first)(game.hidden, rng))
 
 
 def _monte_carlo(arguments: Sequence[str]) -> Picker:
     """Simulates games with another player, and makes the first guess that had the best mean return."""
-    rollouts, sampler = _numbered(arguments, 20)
+    rollouts, sampler = _inner(arguments, 20)
 
-    def pick(game: WordleView, rng: random.Random) -> str:
+    def pick(start: Position, rng: random.Random) -> str:
         totals: dict[str, list[float]] = {}
         for _ in range(rollouts):
-            position, total, first = game.position, 0.0, ""
-            while not position.over:
-                text = (sampler or _candidate)(WordleView(game.vocabulary, position), rng)
+            at, total, first = start, 0.0, ""
+            while not at.over:
+                text = (sampler or _candidate)(at, rng)
                 first = first or text
-                position = guess(game.vocabulary, position, text, rng)
-                total += position.reward
+                at = at.guess(text, rng)
+                total += at.reward
             totals.setdefault(first, []).append(total)
         return max(totals, key=lambda text: sum(totals[text]) / len(totals[text]))
 
-    return Picker(pick)
+    return _player(pick)
 
 
-def _user(hint: Pick | None) -> Picker:
+def _user(arguments: Sequence[str]) -> Picker:
     """Asks at the terminal, and shows the guess of another player."""
+    _, hint = _inner(arguments)
 
-    def pick(game: WordleView, rng: random.Random) -> str:
-        for text, colours in game.position.guesses:
+    def pick(at: Position, rng: random.Random) -> str:
+        for text, colours in at.guesses:
             print_line(f"{text}  {PATTERNS[colours] if colours >= 0 else 'is not five letters'}")
-        print_line(f"{game.position.fitting.bit_count():,} words fit")
+        print_line(f"{at.fitting.bit_count():,} words fit")
         if hint:
-            print_line(f"hint: {hint(game, rng)}")
-        while not is_guess(text := input(f"try {len(game.position.guesses) + 1}: ").strip().lower()):
+            print_line(f"hint: {hint(at, rng)}")
+        while not is_guess(text := input(f"try {len(at.guesses) + 1}: ").strip().lower()):
             print_line("five letters a-z, please", sys.stderr)
         return text
 
-    return Picker(pick)
+    return _player(pick)
 
 
-def _inner(arguments: Sequence[str]) -> Pick | None:
-    """The player that the only argument names; None without arguments."""
+def _inner(arguments: Sequence[str], number: int = 0) -> tuple[int, Pick | None]:
+    """The arguments of a player, both optional: a number, if it has a default, and the name of another player."""
+    if number and arguments and arguments[0].isdigit():
+        number, arguments = max(1, int(arguments[0])), arguments[1:]
     name = " ".join(arguments)
     if name and name not in PICKS:
         raise UserError(f"the name in brackets must be one of {', '.join(PICKS)}, not {name!r:.100} ({FLAG})")
-    return PICKS.get(name)
-
-
-def _numbered(arguments: Sequence[str], default: int) -> tuple[int, Pick | None]:
-    """The arguments of a player that begin with a number; both may be absent."""
-    if arguments and arguments[0].isdigit():
-        return max(1, int(arguments[0])), _inner(arguments[1:])
-    return default, _inner(arguments)
+    return number, PICKS.get(name)
 
 
 def _repeat(arguments: Sequence[str]) -> Picker:
-    first, start = _numbered(arguments, TRIES)
-    return _beginning(start or _random, lambda game, rng: rng.choice(game.position.legal[:first]))
+    first, start = _inner(arguments, TRIES)
+    return _player(lambda at, rng: rng.choice(at.legal[:first]), first=start or _random)
 
 
 MAKERS: Makers = {
-    "candidate": without_arguments(_candidate),
-    "optimal": lambda arguments: _beginning(_inner(arguments) or _optimal, _optimal),
+    "candidate": lambda arguments: _player(_candidate, *arguments),
+    "optimal": lambda arguments: _player(_optimal, first=_inner(arguments)[1]),
     "repeat": _repeat,
-    "start": without_arguments(_start),
-    "wrong": without_arguments(_wrong),
+    "start": lambda arguments: _player(_start, *arguments),
+    "wrong": lambda arguments: _player(_wrong, *arguments),
     "montecarlo": _monte_carlo,
-    "user": lambda arguments: _user(_inner(arguments)),
+    "user": _user,
 }
 
 

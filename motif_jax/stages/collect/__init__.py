@@ -320,7 +320,7 @@ def recorded_keys(section: Collect, world: World) -> list[str]:
 
 
 def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mixture | None) -> dict[str, Any]:
-    """Plays until the writer is full, and commits now and then; returns crashes and waits, for `run.json`."""
+    """Plays until the writer is full, and commits now and then; returns crashes, for `run.json`."""
     section, arrays = config.collect, {key: f"event_{key}" for key in keys}
     start, first_steps = time.monotonic(), writer.progress["steps"]
     first, committed = writer.progress["next_episode"], start
@@ -346,12 +346,7 @@ def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mi
             if writer.full:
                 break
         progress.close()
-        return {
-            "worker_restarts": pool.restarts,
-            "dropped_steps": pool.dropped_steps,
-            "seconds_waiting_for_workers": round(pool.timers.seconds.get("wait_for_workers", 0.0), 1),
-            "seconds_workers_waited": round(pool.worker_wait_s, 1),
-        }
+        return {"worker_restarts": pool.restarts, "dropped_steps": pool.dropped_steps}
 
 
 # ---- transcripts
