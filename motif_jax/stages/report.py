@@ -134,8 +134,8 @@ def compose(config: ReportConfig, runs: list[RunRecord], home: Path) -> str:
     record = runs[0]
     watched = Run(record.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
     played = [(one.path == ".", watched[one.name]) for one in record.players if one.name in watched]
-    replays = figures.choose(played, config.report.replays)
-    written = {"Watch it play": figures.replay_blocks(replays) if replays else [], "What it ran on": ran_on(record)}
+    replays = figures.replay_blocks(played, config.report.replays)
+    written = {"Watch it play": replays, "What it ran on": ran_on(record)}
     if len(runs) > 1:
         written["Runs side by side"] = of_runs(by_name(runs), home)
     for one in sorted(Run(record.path).sections(), key=lambda one: by_stage(one.stage)):

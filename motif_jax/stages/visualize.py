@@ -75,8 +75,6 @@ def check(config: VisualizeConfig) -> None:
         with naming(f"{FLAG}.export"):
             find_ffmpeg()
     if section.replay:
-        if not Path(section.replay).is_file():
-            raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
         return
     check_protocol(config.env, config.evaluate.protocol)
     world = check_world(config.by_protocol().env)
