@@ -534,7 +534,7 @@ def as_row(
         if key.startswith(TERM):
             name, _, text = key.removeprefix(TERM).partition(": ")
             terms.setdefault(name, {})[text] = value
-    return row | {name: one for name, one in (("returns", returns), ("terms", terms)) if one} | events._asdict()
+    return row | {name: one for name, one in (("returns", returns), ("terms", terms)) if one} | events
 
 
 # ---- the tokens of policies that write
