@@ -273,28 +273,27 @@ class Recordings:
     def close(self) -> None:
         self._temporary.cleanup()
 
-    def _read(self, episode: int, events: bool) -> dict[str, np.ndarray]:
-        """Reads the EVENTS of a recording, or else its frames."""
+    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> dict[str, Any]:
+        """The events of an episode; unknown without a recording."""
+        file = file_of(Path(self.folder), info.episode)
+        if not file.is_file():
+            return UNKNOWN
+        with np.load(file) as arrays:
+            cause, captions, times = (arrays[name] for name in EVENTS)
+        if times.sum() != len(actions):  # it is from an earlier attempt at this episode, whose worker died
+            return UNKNOWN
+        texts = [row.tobytes().rstrip(b"\0") for row in captions.reshape(-1, WIDTH)]
+        counted = dict(zip(texts, times.tolist(), strict=True))
+        return {"cause": cause.tobytes().decode(), "did": count_events(counted, self._happenings)}
+
+    def take(self, episode: int) -> dict[str, np.ndarray]:
+        """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; {} if it was too long."""
         file = file_of(Path(self.folder), episode)
         if not file.is_file():
             return {}
         with np.load(file) as arrays:
-            return {name: arrays[name] for name in arrays.files if (name in EVENTS) == events}
-
-    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> dict[str, Any]:
-        """The events of an episode; unknown without a recording."""
-        arrays = self._read(info.episode, events=True)
-        # A recording of another length is from an earlier attempt at this episode, whose worker died.
-        if not arrays or arrays["times"].sum() != len(actions):
-            return UNKNOWN
-        captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
-        times = dict(zip(captions, arrays["times"].tolist(), strict=True))
-        return {"cause": arrays["cause"].tobytes().decode(), "did": count_events(times, self._happenings)}
-
-    def take(self, episode: int) -> dict[str, np.ndarray]:
-        """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; {} if it was too long."""
-        frames = self._read(episode, events=False)
-        file_of(Path(self.folder), episode).unlink(missing_ok=True)
+            frames = {name: arrays[name] for name in arrays.files if name not in EVENTS}
+        file.unlink()
         return frames
 
 

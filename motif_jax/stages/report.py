@@ -150,26 +150,23 @@ def compose(config: ReportConfig, runs: list[RunRecord], home: Path) -> str:
     ]
     anchors = {title: title.lower().replace(" ", "-") for title in shown}
     links = "".join(f'<a href="#{to}">{esc(title)}</a>' for title, to in anchors.items())
-    body = [*first_screen(record), f'<nav class="pages" aria-label="parts">{links}</nav>']
+    # The first screen: title, one paragraph, and the agent's figures beside those of random play.
+    head = record.head
+    title = head.title or f"{head.subject or 'An experiment'} {head.aim or head.without_aim or ''}"
+    named = ("motif_jax", head.task and f"task {head.task}", record.name, head.made)
+    body = [
+        f'<header class="hero{" wide" if head.beside else ""}"><div>'
+        f'<p class="eyebrow">{esc(" · ".join(filter(None, named)))}</p><h1>{title.strip()}</h1>'
+        f'<p class="lead">{" ".join(filter(None, (head.asked, head.trained, head.played)))}</p>'
+        f"</div>{head.beside or ''}</header>",
+        f'<nav class="pages" aria-label="parts">{links}</nav>',
+    ]
     for title, part in shown.items():
         body += [f'<section><h2 id="{anchors[title]}">{esc(title)}</h2>', *part, "</section>"]
     body += [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []
     style = f"<style>{asset('player.css')}</style>" if replays else ""
     name = f"{record.name}: report"
     return page(name, [style, "<main>", *body, "</main>"], ["player.js"] if replays else [])
-
-
-def first_screen(record: RunRecord) -> list[str]:
-    """The head of the page as HTML: title, one paragraph, and the agent's figures beside those of random play."""
-    head = record.head
-    title = head.title or f"{head.subject or 'An experiment'} {head.aim or head.without_aim or ''}"
-    sentences = " ".join(filter(None, (head.asked, head.trained, head.played)))
-    named = ("motif_jax", head.task and f"task {head.task}", record.name, head.made)
-    return [
-        f'<header class="hero{" wide" if head.beside else ""}"><div>'
-        f'<p class="eyebrow">{esc(" · ".join(filter(None, named)))}</p>'
-        f'<h1>{title.strip()}</h1><p class="lead">{sentences}</p></div>{head.beside or ""}</header>'
-    ]
 
 
 def ran_on(record: RunRecord) -> list[str]:

@@ -228,9 +228,10 @@ class Evaluation:
         """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
         folder, playing, protocol = self.stage.path, self.playing, self.config.evaluate.protocol
         kept = self.replays()
-        if playing.writer and self.repeatable:
+        if playing.writer and self.contender.decoding and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
-            self.stage.write("letters", {"episodes": letters(self.config, playing, shown)})
+            turns = letters(self.config, playing.writer, self.contender.decoding, shown)
+            self.stage.write("letters", {"episodes": turns})
         rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
         world = make_world(self.config.env)
         summary = self.metadata | {
@@ -540,18 +541,16 @@ def as_row(
 # ---- the tokens of policies that write
 
 
-def letters(config: EvaluateConfig, playing: LoadedPlayer, tracks: Mapping[int, Track]) -> dict[int, Any]:
+def letters(
+    config: EvaluateConfig, writer: ValueWriter, decoding: Decoding, tracks: Mapping[int, Track]
+) -> dict[int, Any]:
     """The turns of each episode: probabilities of the policy alone, and with beta (Q - V).
 
     A turn is {"said": text, "heard": the answer, "reward", "tokens": [{"token", "policy": [[token, p], ...],
     "shifted": [[token, p], ...], "advantage": Q - V of the token, or null}]}.
     """
-    world = make_world(config.env)
-    writer, decoding = playing.writer, playing.contender.decoding
+    world, letters_of = make_world(config.env), {}
     assert isinstance(world, TextWorld)
-    assert writer is not None
-    assert decoding is not None
-    letters_of = {}
     for number, track in tracks.items():
         with reported(config.env), contextlib.closing(world.game(shown=False)) as game:
             begin(game, config.seed, number)

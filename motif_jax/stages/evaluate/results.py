@@ -288,27 +288,22 @@ def _evaluation(players: Players) -> list[str]:
             body += ["<h3>How the episodes ended</h3>", *_ends(ended)]
         body += figures.behaviours(named)
     if varied := {protocol: others for protocol, others in players.items() if is_variation(protocol)}:
-        body += _variations(own, varied)
+        names = list(dict.fromkeys(label(player) for others in varied.values() for player in others))
+        rows: list[figures.FigureRow] = []  # one for each variation of the games
+        for game, others in ({"as in training": own} | varied).items():
+            by_name = {label(player): player.figures.get("success") for player in others}
+            rows.append((game, "", [by_name.get(name) for name in names], True))
+        body += [
+            "<h3>Variations of the games</h3>",
+            '<p class="soft">Success rate in games that were not used in training, in the same episodes '
+            "for each player, with 95 % bootstrap intervals.</p>",
+            figures.intervals_table(names, rows),
+        ]
     for protocol, others in players.items():
         if protocol and protocol not in varied:
             body += [f"<h3>By the rules of {esc(TITLES.get(protocol, protocol))}</h3>"]
             body += [figures.figures_table([(label(player), player) for player in others])]
     return body
-
-
-def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]]) -> list[str]:
-    """Success rates: a row for each variation of the games, a column for each player."""
-    names = list(dict.fromkeys(label(player) for others in varied.values() for player in others))
-    rows: list[figures.FigureRow] = []
-    for game, others in ({"as in training": players} | dict(varied)).items():
-        by_name = {label(player): player.figures.get("success") for player in others}
-        rows.append((game, "", [by_name.get(name) for name in names], True))
-    return [
-        "<h3>Variations of the games</h3>",
-        '<p class="soft">Success rate in games that were not used in training, in the same episodes '
-        "for each player, with 95 % bootstrap intervals.</p>",
-        figures.intervals_table(names, rows),
-    ]
 
 
 def _ends(players: Sequence[Player]) -> list[str]:
@@ -351,7 +346,17 @@ def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
         f'<p class="soft">{_decoding(players, esc(recipe))} All players play the same games; means with 95 % '
         "bootstrap intervals.</p>"
     )
-    levels = _levels(every, players, list(by_kind))
+    # Cloning by each kind of decoding, in its colour; then the scripted players.
+    kinds, levels = list(by_kind), []
+    for player in players:
+        interval = player.figures.get("return")
+        if interval and not player.by_values:
+            name = f"cloned, {how(player).partition(', ')[2]}: {exact(interval.mean)}"
+            levels.append(Level(name, interval, COLOURS[kinds.index(player.kind) % len(COLOURS)]))
+    for at, player in enumerate(one for one in every if one.name in REFERENCES and not one.path):
+        if interval := player.figures.get("return"):
+            colour, dash = COLOURS[(len(kinds) + at) % len(COLOURS)], DASHES[at % len(DASHES)]
+            levels.append(Level(f"{player.name}: {exact(interval.mean)}", interval, colour, dash))
     chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if bands else ""
     best, rows = max((player.mean_return for player in players), default=0.0), []
     for player in (*players, *(one for one in every if one not in players)):
@@ -378,22 +383,6 @@ def _decoding(players: Sequence[Player], recipe: str) -> str:
     if any(not player.beta for player in players):
         sentences.append(f"Beta 0{' without rerank' if reranked else ''} is the policy by itself.")
     return " ".join(sentences)
-
-
-def _levels(every: Sequence[Player], players: Sequence[Player], kinds: Sequence[str]) -> list[Level]:
-    """Horizontal lines: cloning by each kind of decoding, in its colour; then the scripted players."""
-    levels = []
-    for player in players:
-        interval = player.figures.get("return")
-        if interval and not player.by_values:
-            name = f"cloned, {how(player).partition(', ')[2]}: {exact(interval.mean)}"
-            levels.append(Level(name, interval, COLOURS[kinds.index(player.kind) % len(COLOURS)]))
-    scripted = [player for player in every if player.name in REFERENCES and not player.path]
-    for at, player in enumerate(scripted):
-        if interval := player.figures.get("return"):
-            colour = COLOURS[(len(kinds) + at) % len(COLOURS)]
-            levels.append(Level(f"{player.name}: {exact(interval.mean)}", interval, colour, DASHES[at % len(DASHES)]))
-    return levels
 
 
 def _letters(workdir: Path, players: Sequence[Player]) -> list[str]:
