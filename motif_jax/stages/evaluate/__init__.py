@@ -321,12 +321,6 @@ def read_rows(file: Path) -> list[EpisodeRow]:
     return [*files.read_lines(file)] if file.exists() else []
 
 
-def artefacts(workdir: Path) -> list[Path]:
-    """The directories of the evaluated players."""
-    folders = sorted((workdir / "evaluate").glob("*"))
-    return [made for folder in folders for made in with_result(folder, EPISODES, SUMMARY)]
-
-
 def check(config: EvaluateConfig) -> None:
     """Raises UserError for values that cannot work."""
     section = config.evaluate
@@ -388,5 +382,7 @@ STAGE = Stage(
     run=later("motif_jax.stages.evaluate.play:run"),
     writes="--config.evaluate.replays, .episodes",
     memory="--config.evaluate.num_workers, .games_per_worker",
-    artefacts=artefacts,
+    artefacts=lambda workdir: [
+        made for folder in sorted((workdir / "evaluate").glob("*")) for made in with_result(folder, EPISODES, SUMMARY)
+    ],
 )

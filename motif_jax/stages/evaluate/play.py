@@ -92,7 +92,14 @@ def run(config: EvaluateConfig, workdir: Path) -> None:
         players = evaluate.find_contenders(asked, workdir)
         names = played[asked.evaluate.protocol] = [contender.name for contender, _ in players]
         due = [(one, flag) for one, flag in players if not evaluate.is_evaluated(asked, workdir, one)]
-        check_writers(asked, workdir, due, loaded)
+        decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
+        for contender, flag in due:  # every policy that writes is loaded, so that errors come before the first game
+            if contender.decoding:
+                recipe = load_writer(asked, workdir, contender, flag, loaded).model.recipe
+                decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
+        for (_, recipe), several in decodings.items():
+            for line in describe_unused(recipe, several):
+                print_line(f"evaluate: {line}")
         for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
             Evaluation(asked, workdir, contender, flag, loaded).run()
         if players[-1][0].decoding:
@@ -374,20 +381,6 @@ def load_writer(config: EvaluateConfig, workdir: Path, contender: Contender, fla
         writer = loaded[key] = ValueWriter(model)
     writer.check(contender.decoding)
     return writer
-
-
-def check_writers(
-    config: EvaluateConfig, workdir: Path, players: Iterable[tuple[Contender, str]], loaded: Writers
-) -> None:
-    """Loads every policy that writes, so that errors come before the first game; reports values without effect."""
-    decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
-    for contender, flag in players:
-        if contender.decoding:
-            recipe = load_writer(config, workdir, contender, flag, loaded).model.recipe
-            decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
-    for (_, recipe), several in decodings.items():
-        for line in describe_unused(recipe, several):
-            print_line(f"evaluate: {line}")
 
 
 def report_other_games(name: str, trained: dict[str, Any], config: EvaluateConfig) -> None:

@@ -230,7 +230,10 @@ def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: 
     parts = [_front_matter(metadata), f"# {clean(name)}", *([clean(words, 2000)] if words else []), _use(metadata)]
     parts += ["## How it was made", _table(("", ""), _made(metadata, arrays))]
     for evaluation in results["evaluations"]:
-        parts += [f"## How good it is: {_games(evaluation)}", _figures(evaluation)]
+        protocol, greedy = evaluation["protocol"], ", greedy" if evaluation["greedy"] else ""
+        rules = evaluation["task"] if protocol == TASK else f"by the rules of {TITLES.get(protocol, protocol)}"
+        heading = f"## How good it is: {evaluation['episodes']:,} games, {rules}{greedy}"
+        parts += [heading, _figures(evaluation)]
     if over_seeds := results.get("over_seeds"):
         steps = " to ".join(f"{step:,}" for step in sorted(set(results["trained_steps"])))
         rows = [[figure, _cells(over_seeds[figure])[0]] for figure in in_order(over_seeds) if over_seeds[figure]]
@@ -322,12 +325,6 @@ def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tupl
 
 def _count(arrays: Mapping[Any, Any]) -> str:
     return f"{sum(np.size(array) for path, array in arrays.items() if path[0] in ('params', 'frozen')):,}"
-
-
-def _games(evaluation: Facts) -> str:
-    protocol = evaluation["protocol"]
-    rules = evaluation["task"] if protocol == TASK else f"by the rules of {TITLES.get(protocol, protocol)}"
-    return f"{evaluation['episodes']:,} games, {rules}{', greedy' if evaluation['greedy'] else ''}"
 
 
 def _figures(evaluation: Facts) -> str:
