@@ -24,7 +24,7 @@ import numpy as np
 
 from motif_jax.files import write_whole
 from motif_jax.replays.replay import Story
-from motif_jax.replays.scene import MESSAGES, Canvas, View, changes, compose, needed
+from motif_jax.replays.scene import MESSAGES, TEXT, Canvas, View, changes, compose, needed
 from motif_jax.screens import BACKGROUND, PALETTE, printable
 from motif_jax.structs import UserError, legible
 
@@ -190,7 +190,7 @@ def film(story: Story, speed: float) -> Iterator[TimedPicture]:
         canvas = compose(story, View(frame, frame < last, speed), rows, columns, keys=False)
         picture = story.replay.picture(frame) if story.pictured else b""
         if picture:
-            canvas.clear(story.rows)
+            canvas.chars[: story.rows], canvas.styles[: story.rows] = ord(" "), TEXT
         seconds = (following - frame) / speed if frame < last else max(LAST_S, 1 / speed)
         yield TimedPicture(canvas, frame / speed, seconds, picture)
     if story.top:

@@ -90,9 +90,6 @@ class Canvas:
             style = int(self.styles[row, column])
             self.styles[row, column] = (style if style % REVERSED else TEXT) ^ REVERSED
 
-    def clear(self, rows: int) -> None:
-        self.chars[:rows], self.styles[:rows] = ord(" "), TEXT
-
     def reverse(self, row: int, column: int) -> None:
         if 0 <= row < self.rows and 0 <= column < self.columns:
             self.styles[row, column] ^= REVERSED

@@ -233,7 +233,14 @@ def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: 
         protocol, greedy = evaluation["protocol"], ", greedy" if evaluation["greedy"] else ""
         rules = evaluation["task"] if protocol == TASK else f"by the rules of {TITLES.get(protocol, protocol)}"
         heading = f"## How good it is: {evaluation['episodes']:,} games, {rules}{greedy}"
-        parts += [heading, _figures(evaluation)]
+        beside, own = evaluation[CHANCE], evaluation["figures"]
+        head = ["per game", "mean [95 % interval]", "median", *(["random play", "median"] if beside else [])]
+        rows = [
+            [figure, *_cells(own[figure]), *(_cells(beside.get(figure)) if beside else [])]
+            for figure in in_order(own)
+            if own[figure]
+        ]
+        parts += [heading, _table(head, rows)]
     if over_seeds := results.get("over_seeds"):
         steps = " to ".join(f"{step:,}" for step in sorted(set(results["trained_steps"])))
         rows = [[figure, _cells(over_seeds[figure])[0]] for figure in in_order(over_seeds) if over_seeds[figure]]
@@ -327,20 +334,8 @@ def _count(arrays: Mapping[Any, Any]) -> str:
     return f"{sum(np.size(array) for path, array in arrays.items() if path[0] in ('params', 'frozen')):,}"
 
 
-def _figures(evaluation: Facts) -> str:
-    """A row per figure: mean with its 95 % interval, and median; also for random play, if it was evaluated."""
-    beside = evaluation["random"]
-    head = ["per game", "mean [95 % interval]", "median", *(["random play", "median"] if beside else [])]
-    figures = evaluation["figures"]
-    rows = [
-        [figure, *_cells(figures[figure]), *(_cells(beside.get(figure)) if beside else [])]
-        for figure in in_order(figures)
-        if figures[figure]
-    ]
-    return _table(head, rows)
-
-
 def _cells(interval: Facts | None) -> list[str]:
+    """The mean of a figure with its 95 % interval, and its median."""
     if not interval:
         return ["", ""]
     one = Interval(interval["mean"], interval.get("low"), interval.get("high"), interval.get("median"))
