@@ -194,17 +194,14 @@ def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]
     before: Metadata = {}
     with contextlib.suppress(OSError, ValueError):
         before = read_json(directory / METADATA).get("files") or {}
-    changed = [METADATA] if os.path.lexists(directory / METADATA) and not before else []
-    for name in names:
-        if os.path.lexists(directory / name):
-            with _reading(directory, name):
-                if sha256_of(directory / name) not in (before.get(name), digests.get(name)):
-                    changed.append(name)
-    if changed:
-        raise UserError(
-            f"{str(directory / changed[0])!r} would be replaced, but was changed since this program wrote it: name "
-            "another directory (--config.export.to), or move this one away if an export was killed there"
-        )
+    for name in filter(lambda name: os.path.lexists(directory / name), (METADATA, *names)):
+        with _reading(directory, name):
+            own = before if name == METADATA else sha256_of(directory / name) in (before.get(name), digests.get(name))
+        if not own:
+            raise UserError(
+                f"{str(directory / name)!r} would be replaced, but was changed since this program wrote it: name "
+                "another directory (--config.export.to), or move this one away if an export was killed there"
+            )
 
 
 @contextlib.contextmanager

@@ -31,6 +31,8 @@ from motif_jax.structs import EndStatus, EpisodeInfo
 
 EPISODES, STEPS = 3, 70  # number of test episodes, and most steps of each
 EVENTS = ("cause", "captions", "times")  # in a recording; the rest is its frames
+# The events of an episode in `episodes.jsonl`: the cause of its end, and the number of events by kind. Here unknown.
+UNKNOWN: dict[str, Any] = {"cause": "", "did": None}
 
 
 class Track(NamedTuple):
@@ -43,13 +45,6 @@ class Track(NamedTuple):
     intrinsic: np.ndarray  # learnt reward that the agent receives, before its coefficient
     odds: np.ndarray | None = None  # probabilities of all actions, if they are few. [T, A]
     charge: np.ndarray | None = None  # the number of the option in charge, of a policy with options. int32
-
-
-class EpisodeEvents(NamedTuple):
-    """The events of an episode, beside the figures in `EpisodeInfo`."""
-
-    cause: str = ""  # of the episode's end; "" if unknown
-    did: dict[str, int] | None = None  # number of events by kind; None if unknown
 
 
 class EpisodeMessages(NamedTuple):
@@ -83,7 +78,7 @@ class EventCounter:
             with reported(self._env):
                 self._game.close()
 
-    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents:
+    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> dict[str, Any]:
         """The events of an episode; unknown if playback differs, as in a world that is not deterministic."""
         with reported(self._env):
             if self._game is None:
@@ -91,8 +86,8 @@ class EventCounter:
             begin(self._game, self._seed, info.episode)
             captions = collections.Counter(caption_of(self._game) for _ in played(self._game, actions))
             if self._game.info() != info:
-                return EpisodeEvents()
-            return EpisodeEvents(self._game.cause, count_events(captions, self._happenings))
+                return UNKNOWN
+            return {"cause": self._game.cause, "did": count_events(captions, self._happenings)}
 
 
 def played(game: Game, actions: np.ndarray) -> Iterator[None]:
@@ -239,8 +234,15 @@ def _play(world: World, seed: int, episode: int, beside: bool) -> list[Any]:
     def draw(game: Any, rng: random.Random) -> Any:
         return game.draw(rng.random()) if world.action.shape else rng.randrange(len(world.action_names))
 
+    def make() -> Any:
+        game = world.game(shown=False)
+        if hasattr(game, "seen"):  # observations, which contain more than a screen
+            return game
+        game.close()
+        return world.game()
+
     with contextlib.ExitStack() as stack:
-        game, *others = (stack.enter_context(contextlib.closing(_make(world))) for _ in range(1 + beside))
+        game, *others = (stack.enter_context(contextlib.closing(make())) for _ in range(1 + beside))
         for number, one in enumerate((game, *others)):
             begin(one, seed, episode + EPISODES * number)
         for step in range(STEPS):
@@ -257,15 +259,6 @@ def _play(world: World, seed: int, episode: int, beside: bool) -> list[Any]:
         return [*frames, game.info(), game.end, game.cause]
 
 
-def _make(world: World) -> Any:
-    """A game for comparison: with observations, which contain more than a screen, if the world has them."""
-    game = world.game(shown=False)
-    if hasattr(game, "seen"):
-        return game
-    game.close()
-    return world.game()
-
-
 class Recordings:
     """The workers' recordings of episodes, with the methods of `EventCounter`, and `take`.
 
@@ -280,28 +273,27 @@ class Recordings:
     def close(self) -> None:
         self._temporary.cleanup()
 
-    def _read(self, episode: int, events: bool) -> dict[str, np.ndarray]:
-        """Reads the EVENTS of a recording, or else its frames."""
+    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> dict[str, Any]:
+        """The events of an episode; unknown without a recording."""
+        file = file_of(Path(self.folder), info.episode)
+        if not file.is_file():
+            return UNKNOWN
+        with np.load(file) as arrays:
+            cause, captions, times = (arrays[name] for name in EVENTS)
+        if times.sum() != len(actions):  # it is from an earlier attempt at this episode, whose worker died
+            return UNKNOWN
+        texts = [row.tobytes().rstrip(b"\0") for row in captions.reshape(-1, WIDTH)]
+        counted = dict(zip(texts, times.tolist(), strict=True))
+        return {"cause": cause.tobytes().decode(), "did": count_events(counted, self._happenings)}
+
+    def take(self, episode: int) -> dict[str, np.ndarray]:
+        """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; {} if it was too long."""
         file = file_of(Path(self.folder), episode)
         if not file.is_file():
             return {}
         with np.load(file) as arrays:
-            return {name: arrays[name] for name in arrays.files if (name in EVENTS) == events}
-
-    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> EpisodeEvents:
-        """The events of an episode; unknown without a recording."""
-        arrays = self._read(info.episode, events=True)
-        # A recording of another length is from an earlier attempt at this episode, whose worker died.
-        if not arrays or arrays["times"].sum() != len(actions):
-            return EpisodeEvents()
-        captions = [row.tobytes().rstrip(b"\0") for row in arrays["captions"].reshape(-1, WIDTH)]
-        times = dict(zip(captions, arrays["times"].tolist(), strict=True))
-        return EpisodeEvents(arrays["cause"].tobytes().decode(), count_events(times, self._happenings))
-
-    def take(self, episode: int) -> dict[str, np.ndarray]:
-        """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; {} if it was too long."""
-        frames = self._read(episode, events=False)
-        file_of(Path(self.folder), episode).unlink(missing_ok=True)
+            frames = {name: arrays[name] for name in arrays.files if name not in EVENTS}
+        file.unlink()
         return frames
 
 
@@ -309,14 +301,6 @@ class Recordings:
 
 
 StepArrays = dict[str, np.ndarray]  # one row per step of an episode. [T, ...] each
-
-
-def without_waits(steps: StepArrays) -> StepArrays:
-    """Returns the steps without those in which the game waited."""
-    actions = steps.get("action")
-    if actions is None or actions.ndim > 1 or not (waits := actions == WAIT).any():
-        return steps
-    return {key: array[~waits] for key, array in steps.items()}
 
 
 class Pieces:
@@ -345,7 +329,10 @@ class Pieces:
 
         for step, game, info in ended:
             chunks = keep(game, step + 1)
-            finished.append((info, without_waits({key: np.concatenate([one[key] for one in chunks]) for key in rows})))
+            steps = {key: np.concatenate([one[key] for one in chunks]) for key in rows}
+            if (actions := steps.get("action")) is not None and actions.ndim == 1:  # without the steps of waiting
+                steps = {key: array[actions != WAIT] for key, array in steps.items()}
+            finished.append((info, steps))
             parts[game], start[game] = [], step + 1
         for game, key in enumerate(games):
             self._open[key] = keep(game, None)

@@ -164,16 +164,16 @@ Players = dict[str, list[Player]]  # by the rules of their games; first "", thos
 
 def arranged(by_directory: Mapping[str, Player]) -> Players:
     """Players by the rules of their games: first the workdir's policy, its best decoding first; random play last."""
-    players = sorted((player._replace(name=name) for name, player in by_directory.items()), key=_order)
+
+    def order(player: Player) -> tuple[Any, ...]:
+        scripted = player.path == ""
+        best = -player.mean_return if player.decoding and player.figures.get("return") else 0.0
+        is_random = scripted and player.name.startswith("random")
+        return player.path != ".", is_random, scripted, -player.step, best, bool(player.option), player.greedy
+
+    players = sorted((player._replace(name=name) for name, player in by_directory.items()), key=order)
     protocols = dict.fromkeys(["", *(player.protocol for player in players)])
     return {protocol: [player for player in players if player.protocol == protocol] for protocol in protocols}
-
-
-def _order(player: Player) -> tuple[Any, ...]:
-    scripted = player.path == ""
-    best = -player.mean_return if player.decoding and player.figures.get("return") else 0.0
-    is_random = scripted and player.name.startswith("random")
-    return player.path != ".", is_random, scripted, -player.step, best, bool(player.option), player.greedy
 
 
 def own_of(players: Sequence[Player]) -> Player | None:
@@ -285,20 +285,21 @@ class Watched(NamedTuple):
     replays: tuple[PackedReplay, ...]
 
 
-def choose(players: Sequence[tuple[bool, Watched]], most: int) -> list[tuple[Watched, PackedReplay]]:
-    """At most `most` replays: those of the workdir's policy first (True), then those of the other players in turn."""
+def replay_blocks(players: Sequence[tuple[bool, Watched]], most: int) -> list[str]:
+    """The replay player and at most `most` replays, as HTML; [] if there are none.
+
+    Those of the workdir's policy (True) stand before those of the other players, which come in turn.
+    """
     own = [(player, replay) for is_own, player in players if is_own for replay in player.replays]
     others = [[(player, replay) for replay in player.replays] for is_own, player in players if not is_own]
-    return [*own, *(one for turn in itertools.zip_longest(*others) for one in turn if one)][:most]
-
-
-def replay_blocks(chosen: Sequence[tuple[Watched, PackedReplay]]) -> list[str]:
-    """The replay player and its data, as HTML."""
-    # First the longest that reached its goal, in REACHED steps, else the first one of FEW.
-    own = [(number, replay) for number, (player, replay) in enumerate(chosen) if player is chosen[0][0]]
-    reached = [one for one in own if one[1].reached and one[1].steps >= REACHED]
-    long = next((number for number, replay in own if replay.steps >= FEW), own[0][0])
-    first = max(reached, key=lambda one: one[1].steps)[0] if reached else long
+    chosen = [*own, *(one for turn in itertools.zip_longest(*others) for one in turn if one)][:most]
+    if not chosen:
+        return []
+    # First the longest that reached its goal, in REACHED steps, else the first one of FEW, of the first player.
+    of_first = [(number, replay) for number, (player, replay) in enumerate(chosen) if player is chosen[0][0]]
+    reached = [one for one in of_first if one[1].reached and one[1].steps >= REACHED]
+    long = [number for number, replay in of_first if replay.steps >= FEW]
+    first = max(reached, key=lambda one: one[1].steps)[0] if reached else [*long, 0][0]
     options = [
         f'<option value="replay-{number}"{" selected" if number == first else ""}>{esc(replay.title)}</option>'
         for number, (_, replay) in enumerate(chosen)

@@ -24,7 +24,7 @@ import numpy as np
 
 from motif_jax.files import write_whole
 from motif_jax.replays.replay import Story
-from motif_jax.replays.scene import MESSAGES, Canvas, View, changes, compose, needed
+from motif_jax.replays.scene import MESSAGES, TEXT, Canvas, View, changes, compose, needed
 from motif_jax.screens import BACKGROUND, PALETTE, printable
 from motif_jax.structs import UserError, legible
 
@@ -104,30 +104,25 @@ def paint(canvas: Canvas, rows: slice = slice(None), columns: slice = slice(None
 
 @functools.cache
 def _glyph(character: str) -> np.ndarray:
-    """The shades of a character's pixels. [HEIGHT, WIDTH] uint8"""
-    if character not in RULES and character not in BLOCKS:
-        return np.round(draw(character) * (SHADES - 1)).astype(np.uint8)
+    """The shades of a character's pixels; a box for an unknown character. [HEIGHT, WIDTH] uint8"""
     glyph = np.zeros((HEIGHT, WIDTH), np.uint8)
     if character in BLOCKS:
         glyph[HEIGHT - round(HEIGHT * (BLOCKS.index(character) + 1) / len(BLOCKS)) :, :-1] = SHADES - 1
-    down, across = HEIGHT // 2, WIDTH // 2
-    lines: dict[str, Any] = {"l": np.s_[down, : across + 1], "r": np.s_[down, across:],
-             "t": np.s_[: down + 1, across], "b": np.s_[down:, across]}  # fmt: skip
-    for way in RULES.get(character, ""):
-        glyph[lines[way]] = SHADES - 1
-    return glyph
-
-
-def draw(character: str) -> np.ndarray:
-    """The coverage of each pixel of a character's cell, 0..1; a box for an unknown character. [18, 9]"""
-    parts = unicodedata.normalize("NFD", character)
-    letter, accents = parts[0], parts[1:]
-    if letter not in LETTERS or not set(accents) <= ACCENTS.keys():
-        return _cover(UNKNOWN)
-    covered = _cover(LETTERS["ı" if letter == "i" and accents else letter])
-    for accent in accents:
-        covered = np.maximum(covered, _cover(ACCENTS[accent], -3.0 * (letter.isupper() and accent != CEDILLA)))
-    return covered
+        return glyph
+    if character in RULES:
+        down, across = HEIGHT // 2, WIDTH // 2
+        lines: dict[str, Any] = {"l": np.s_[down, : across + 1], "r": np.s_[down, across:],
+                 "t": np.s_[: down + 1, across], "b": np.s_[down:, across]}  # fmt: skip
+        for way in RULES[character]:
+            glyph[lines[way]] = SHADES - 1
+        return glyph
+    letter, *accents = list(unicodedata.normalize("NFD", character))
+    covered = _cover(UNKNOWN)
+    if letter in LETTERS and ACCENTS.keys() >= set(accents):
+        covered = _cover(LETTERS["ı" if letter == "i" and accents else letter])
+        for accent in accents:
+            covered = np.maximum(covered, _cover(ACCENTS[accent], -3.0 * (letter.isupper() and accent != CEDILLA)))
+    return np.round(covered * (SHADES - 1)).astype(np.uint8)
 
 
 def _cover(strokes: str, down: float = 0.0) -> np.ndarray:
@@ -195,7 +190,7 @@ def film(story: Story, speed: float) -> Iterator[TimedPicture]:
         canvas = compose(story, View(frame, frame < last, speed), rows, columns, keys=False)
         picture = story.replay.picture(frame) if story.pictured else b""
         if picture:
-            canvas.clear(story.rows)
+            canvas.chars[: story.rows], canvas.styles[: story.rows] = ord(" "), TEXT
         seconds = (following - frame) / speed if frame < last else max(LAST_S, 1 / speed)
         yield TimedPicture(canvas, frame / speed, seconds, picture)
     if story.top:
@@ -238,11 +233,7 @@ def _write_cast(file: BinaryIO, story: Story, speed: float, sheets: Iterable[Tim
 
 def _frames(story: Story, speed: float) -> list[int]:
     last = story.replay.steps
-    return [*range(0, last, _stride(speed)), last]
-
-
-def _stride(speed: float) -> int:
-    return math.ceil(speed / FASTEST)
+    return [*range(0, last, math.ceil(speed / FASTEST)), last]
 
 
 def open_picture(packed: bytes) -> Image:
@@ -281,7 +272,7 @@ def find_ffmpeg() -> str:
 
 def _write_mp4(file: BinaryIO, story: Story, speed: float, sheets: Iterable[TimedPicture]) -> None:
     program, (columns, rows) = find_ffmpeg(), needed(story)
-    sheets_per_second = speed / _stride(speed)
+    sheets_per_second = speed / math.ceil(speed / FASTEST)
     rate = sheets_per_second * math.ceil(SLOWEST / sheets_per_second)
     size = f"{columns * WIDTH}x{rows * HEIGHT}"
     command = [

@@ -200,17 +200,12 @@ def describe(replay: Replay) -> Story:
     learnt = bool(np.isfinite(replay.intrinsic).any())
     rewards = intrinsic if learnt else extrinsic
     rewards[np.abs(rewards) < max(LEAST * np.abs(rewards).max(), 0.0 if learnt else PENALTY)] = 0
-    rewarded, top = np.flatnonzero(rewards), top_messages(replay)
-    return Story(replay, earned, gained, learnt, rewards, rewarded, top, _used_rows(replay))
-
-
-def _used_rows(replay: Replay) -> int:
-    used = LEAST_ROWS
+    rewarded, top, rows = np.flatnonzero(rewards), top_messages(replay), LEAST_ROWS
     for start in range(0, len(replay.chars), BLOCK):
         chars, colors = replay.chars[start : start + BLOCK], replay.colors[start : start + BLOCK]
         seen = (SHOWN[chars] != ord(" ")) | (colors >= REVERSED)
-        used = max(int(np.flatnonzero(seen.any((0, 2))).max(initial=0)) + 1, used)
-    return used
+        rows = max(int(np.flatnonzero(seen.any((0, 2))).max(initial=0)) + 1, rows)
+    return Story(replay, earned, gained, learnt, rewards, rewarded, top, rows)
 
 
 def number(value: float) -> str:

@@ -90,9 +90,6 @@ class Canvas:
             style = int(self.styles[row, column])
             self.styles[row, column] = (style if style % REVERSED else TEXT) ^ REVERSED
 
-    def clear(self, rows: int) -> None:
-        self.chars[:rows], self.styles[:rows] = ord(" "), TEXT
-
     def reverse(self, row: int, column: int) -> None:
         if 0 <= row < self.rows and 0 <= column < self.columns:
             self.styles[row, column] ^= REVERSED
@@ -116,20 +113,14 @@ def changes(before: Canvas | None, after: Canvas) -> str:
         for run in np.split(columns, np.flatnonzero(np.diff(columns) > SAME_RUN) + 1):
             parts.append(f"\033[{row + 1};{run[0] + 1}H")
             for column in range(run[0], run[-1] + 1):
-                if styles[column] != style:
+                if styles[column] != style:  # always on black, for which the game's colours are made
                     style = styles[column]
-                    parts.append(_sgr(style))
+                    color = style % REVERSED or 8  # black on black would be invisible
+                    parts.append(f"\033[0;{color + (30 if color < 8 else 82)};40{';7' * (style >= REVERSED)}m")
                 parts.append(chr(codes[column]))
     if style >= 0:
         parts.append("\033[0m")
     return "".join(parts)
-
-
-def _sgr(style: int) -> str:
-    """The escape sequence of a style, always on black, for which the game's colours are made."""
-    color = style % REVERSED or 8  # black on black would be invisible
-    code = 30 + color if color < 8 else 90 + color - 8
-    return f"\033[0;{code};40{';7' * (style >= REVERSED)}m"
 
 
 class View(NamedTuple):
@@ -156,9 +147,20 @@ def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Ca
         _below(canvas, story, view, rows - story.rows - keys)
     if keys:
         canvas.put(rows - 1, 0, (" " * columns, TEXT))
-        canvas.put(rows - 1, 0, *_last_line(story, view, rows, columns))
+        across, down = needed(story)
+        small: Span = (f" {columns}x{rows} is too small, {across}x{down + 1} shows all ", SOFT)
+        last = [small, ("· ? keys · q quit", SOFT)]
+        if columns >= across and rows > down:
+            last = [(KEYS, SOFT)]
+        elif rows <= story.rows + 1:
+            message = (replay.message_text(frame), _weight(story, frame))
+            last = [small, *_pace(view), (f" {_step(story, view)} ", TEXT), message]
+        canvas.put(rows - 1, 0, *last)
     if view.over == HELP:
-        cover_with_help(canvas)
+        width = _box(canvas, "keys", len(KEYS_HELP) + 2)
+        for row, (names, what) in enumerate(KEYS_HELP, 1):
+            canvas.put(row, 3, (names, WHITE))
+            canvas.put(row, 20, (what, TEXT), width=width - 21)
     elif view.over == MESSAGES:
         cover_with_messages(canvas, story, view.scroll, list_rows(rows, keys))
     return canvas
@@ -167,17 +169,6 @@ def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Ca
 def needed(story: Story) -> tuple[int, int]:
     """The columns and rows that fit everything."""
     return COLUMNS, story.rows + len(STATUS_LINES)
-
-
-def _last_line(story: Story, view: View, rows: int, columns: int) -> list[Span]:
-    across, down = needed(story)
-    if columns >= across and rows > down:
-        return [(KEYS, SOFT)]
-    words: Span = (f" {columns}x{rows} is too small, {across}x{down + 1} shows all ", SOFT)
-    if rows > story.rows + 1:
-        return [words, ("· ? keys · q quit", SOFT)]
-    message = story.replay.message_text(view.frame)
-    return [words, *_pace(view), (f" {_step(story, view)} ", TEXT), (message, _weight(story, view.frame))]
 
 
 def list_rows(rows: int, keys: bool) -> int:
@@ -233,19 +224,19 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
     row = 6 + len(status)
     for line, text in enumerate(textwrap.wrap(replay.message_text(frame), width)[:3] or ["-"], row):
         canvas.put(line, left, (text, _weight(story, frame)), width=width)
-    (_last_rewards if replay.odds is None else _odds)(canvas, story, frame, row + 4, left, width)
+    row += 4
+    if replay.odds is not None:
+        _odds(canvas, story, frame, row, left, width)
+    else:
+        before = story.rewarded[: np.searchsorted(story.rewarded, frame, side="right")]
+        canvas.put(row, left, ("last rewards" if len(before) else "no reward yet", SOFT), width=width)
+        for line, at in enumerate(before[::-1][: ROWS - 1 - row].tolist(), row + 1):
+            canvas.put(line, left, (f"{at:>6,}", SOFT))
+            canvas.put(line, left + 7, _sum(float(story.rewards[at]), 8))
+            text = replay.message_text(at - _late(story))
+            canvas.put(line, left + 17, (text, TEXT if at < frame else WHITE), width=width - 17)
     canvas.put(ROWS, 0, ("─" * canvas.columns, SOFT))
     _bars(canvas, ROWS + 1, story, frame)
-
-
-def _last_rewards(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
-    before = story.rewarded[: np.searchsorted(story.rewarded, frame, side="right")]
-    canvas.put(row, left, ("last rewards" if len(before) else "no reward yet", SOFT), width=width)
-    for line, at in enumerate(before[::-1][: ROWS - 1 - row].tolist(), row + 1):
-        canvas.put(line, left, (f"{at:>6,}", SOFT))
-        canvas.put(line, left + 7, _sum(float(story.rewards[at]), 8))
-        text = story.replay.message_text(at - _late(story))
-        canvas.put(line, left + 17, (text, TEXT if at < frame else WHITE), width=width - 17)
 
 
 def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
@@ -332,14 +323,6 @@ def _weight(story: Story, frame: int) -> int:
 
 
 # ---- lists over the game
-
-
-def cover_with_help(canvas: Canvas) -> None:
-    """Draws the list of keys over the sheet."""
-    width = _box(canvas, "keys", len(KEYS_HELP) + 2)
-    for row, (keys, what) in enumerate(KEYS_HELP, 1):
-        canvas.put(row, 3, (keys, WHITE))
-        canvas.put(row, 20, (what, TEXT), width=width - 21)
 
 
 def cover_with_messages(canvas: Canvas, story: Story, first: int, rows: int) -> None:

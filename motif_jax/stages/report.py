@@ -134,8 +134,8 @@ def compose(config: ReportConfig, runs: list[RunRecord], home: Path) -> str:
     record = runs[0]
     watched = Run(record.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
     played = [(one.path == ".", watched[one.name]) for one in record.players if one.name in watched]
-    replays = figures.choose(played, config.report.replays)
-    written = {"Watch it play": figures.replay_blocks(replays) if replays else [], "What it ran on": ran_on(record)}
+    replays = figures.replay_blocks(played, config.report.replays)
+    written = {"Watch it play": replays, "What it ran on": ran_on(record)}
     if len(runs) > 1:
         written["Runs side by side"] = of_runs(by_name(runs), home)
     for one in sorted(Run(record.path).sections(), key=lambda one: by_stage(one.stage)):
@@ -150,26 +150,23 @@ def compose(config: ReportConfig, runs: list[RunRecord], home: Path) -> str:
     ]
     anchors = {title: title.lower().replace(" ", "-") for title in shown}
     links = "".join(f'<a href="#{to}">{esc(title)}</a>' for title, to in anchors.items())
-    body = [*first_screen(record), f'<nav class="pages" aria-label="parts">{links}</nav>']
+    # The first screen: title, one paragraph, and the agent's figures beside those of random play.
+    head = record.head
+    title = head.title or f"{head.subject or 'An experiment'} {head.aim or head.without_aim or ''}"
+    named = ("motif_jax", head.task and f"task {head.task}", record.name, head.made)
+    body = [
+        f'<header class="hero{" wide" if head.beside else ""}"><div>'
+        f'<p class="eyebrow">{esc(" · ".join(filter(None, named)))}</p><h1>{title.strip()}</h1>'
+        f'<p class="lead">{" ".join(filter(None, (head.asked, head.trained, head.played)))}</p>'
+        f"</div>{head.beside or ''}</header>",
+        f'<nav class="pages" aria-label="parts">{links}</nav>',
+    ]
     for title, part in shown.items():
         body += [f'<section><h2 id="{anchors[title]}">{esc(title)}</h2>', *part, "</section>"]
     body += [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []
     style = f"<style>{asset('player.css')}</style>" if replays else ""
     name = f"{record.name}: report"
     return page(name, [style, "<main>", *body, "</main>"], ["player.js"] if replays else [])
-
-
-def first_screen(record: RunRecord) -> list[str]:
-    """The head of the page as HTML: title, one paragraph, and the agent's figures beside those of random play."""
-    head = record.head
-    title = head.title or f"{head.subject or 'An experiment'} {head.aim or head.without_aim or ''}"
-    sentences = " ".join(filter(None, (head.asked, head.trained, head.played)))
-    named = ("motif_jax", head.task and f"task {head.task}", record.name, head.made)
-    return [
-        f'<header class="hero{" wide" if head.beside else ""}"><div>'
-        f'<p class="eyebrow">{esc(" · ".join(filter(None, named)))}</p>'
-        f'<h1>{title.strip()}</h1><p class="lead">{sentences}</p></div>{head.beside or ""}</header>'
-    ]
 
 
 def ran_on(record: RunRecord) -> list[str]:
@@ -318,6 +315,7 @@ def by_name(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
 
 CHANCE = "random play"
 FEW = 5  # seeds: a claim about learning needs at least this many
+Scores = dict[str, dict[str, np.ndarray]]  # by name of a player, by figure: a value per seed. [S] each
 
 
 class Variant(NamedTuple):
@@ -399,7 +397,7 @@ def made_by(variants: Sequence[Variant], arguments: Sequence[str]) -> str:
     return table(("", ""), [row for row in filled if row[1]], kind="fits")
 
 
-def table_over_seeds(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
+def table_over_seeds(variants: Scores) -> str:
     """A row per figure: mean, interval, interquartile mean, and every seed as a dot."""
     rows, sheet = [], []
     names = figures.in_order(figure for scores in variants.values() for figure in scores)
@@ -424,7 +422,7 @@ def table_over_seeds(variants: Mapping[str, Mapping[str, np.ndarray]]) -> str:
     return table(("", *variants), rows, kind="figures", sheet=(head, sheet))
 
 
-def comparison(variants: Mapping[str, Mapping[str, np.ndarray]], one_reward: bool) -> str:
+def comparison(variants: Scores, one_reward: bool) -> str:
     """Each variant against random play, and the first one; learnt returns as well if they are of `one_reward`."""
     names = list(variants)
     pairs = [(name, CHANCE) for name in names if CHANCE in variants and name != CHANCE]
@@ -512,9 +510,9 @@ def by_rules(variants: Sequence[Variant]) -> list[tuple[str, list[Variant]]]:
     return evaluations
 
 
-def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
+def columns(variants: Sequence[Variant]) -> Scores:
     """The figures of each variant's policy and of random play: by name, by figure, a value per seed. [S] each"""
-    scores_by_name: dict[str, dict[str, np.ndarray]] = {}
+    scores_by_name: Scores = {}
     for variant in variants:
         if decoded := by_decoding(variant):
             scores_by_name |= decoded
@@ -530,12 +528,12 @@ def columns(variants: Sequence[Variant]) -> dict[str, dict[str, np.ndarray]]:
 
 def has_one_reward(variants: Sequence[Variant]) -> bool:
     """Whether each seed has the same learnt reward in all variants."""
-    players = [(seed, player) for variant in variants for seed, run in variant.runs.items()
-               for player in (run.own, run.chance) if player]  # fmt: skip
+    runs = [(seed, run) for variant in variants for seed, run in variant.runs.items()]
+    players = [(seed, player) for seed, run in runs for player in (run.own, run.chance) if player]
     return len({(seed, player.reward) for seed, player in players}) == len({seed for seed, _ in players})
 
 
-def by_decoding(variant: Variant) -> dict[str, dict[str, np.ndarray]]:
+def by_decoding(variant: Variant) -> Scores:
     """The figures of each decoding of a policy that writes, without values first, and of scripted players.
 
     {} if the policies of these runs do not write. Players that some runs did not evaluate are left out.
@@ -567,14 +565,11 @@ def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
     }
 
 
-def without_constant(
-    variants: Mapping[str, Mapping[str, np.ndarray]],
-) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, float]]:
+def without_constant(variants: Scores) -> tuple[Scores, dict[str, float]]:
     """The figures that differ between runs, by name, as those of a single run do; and the value of each other one."""
     values: dict[str, list[float]] = {}
-    for scores in variants.values():
-        for figure, array in scores.items():
-            values.setdefault(figure, []).extend(array.tolist())
+    for figure, array in (item for scores in variants.values() for item in scores.items()):
+        values.setdefault(figure, []).extend(array.tolist())
     constant = {figure: one[0] for figure, one in values.items() if len(set(one)) == 1 < len(one)}
     kept = {
         name: {figure: array for figure, array in scores.items() if figure not in constant}

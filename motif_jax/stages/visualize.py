@@ -75,8 +75,6 @@ def check(config: VisualizeConfig) -> None:
         with naming(f"{FLAG}.export"):
             find_ffmpeg()
     if section.replay:
-        if not Path(section.replay).is_file():
-            raise UserError(f"there is no replay {section.replay!r} ({FLAG}.replay)")
         return
     check_protocol(config.env, config.evaluate.protocol)
     world = check_world(config.by_protocol().env)
@@ -118,7 +116,10 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     # The best of several decodings.
     contender = max(players, key=lambda one: known[one.name].mean_return if one.name in known else -math.inf)
     folder = workdir / "evaluate" / contender.name
-    evaluated = read_json(folder / SUMMARY) if is_of_these_games(config, folder) else None
+    evaluated = None
+    if recorded := read_json(folder / "config.json"):
+        games = essential(by_protocol(recorded["env"], recorded["evaluate"]["protocol"])) | {"seed": recorded["seed"]}
+        evaluated = read_json(folder / SUMMARY) if games == evaluate.games_of(config) else None
     if not episode.isdecimal():
         kept = (evaluated or {}).get("replays", {})
         if episode in kept:
@@ -141,14 +142,6 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     else:
         play_one(config, workdir, contender, number, file)
     return file
-
-
-def is_of_these_games(config: VisualizeConfig, folder: Path) -> bool:
-    """Whether a player was evaluated, and in the games of this config."""
-    if not (recorded := read_json(folder / "config.json")):
-        return False
-    games = essential(by_protocol(recorded["env"], recorded["evaluate"]["protocol"]))
-    return games | {"seed": recorded["seed"]} == evaluate.games_of(config)
 
 
 def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, number: int, file: Path) -> None:

@@ -84,5 +84,4 @@ def test_the_card_of_a_release_has_the_figures_of_the_runs_beside_it(tmp_path):
     assert 0 < success["low"] < 0.2 < success["high"] < 0.4
     write_run(tmp_path / "alone" / "seed-0", 0.5)
     write_run(tmp_path / "other", 0.5)
-    assert find_over_seeds(tmp_path / "alone" / "seed-0") is None
-    assert find_over_seeds(tmp_path / "other") is None
+    assert find_over_seeds(tmp_path / "alone" / "seed-0") == find_over_seeds(tmp_path / "other") == {}

@@ -16,7 +16,7 @@ from motif_jax.language.hub import read_language_model
 from motif_jax.policies import writing
 from motif_jax.policies.writing import read_values
 from motif_jax.stages import train_values
-from motif_jax.stages.evaluate.results import report_evaluation
+from motif_jax.stages.evaluate.results import print_sweep, report_evaluation
 from motif_jax.stages.report import write_page_over_seeds
 from motif_jax.stages.train_values import learning
 from motif_jax.system.runs import PlannedRun
@@ -141,17 +141,19 @@ def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, 
     experiment.run(config_for(evaluated).to_dict(), evaluated / "run", ["evaluate"])
     assert "evaluate: complete" in capsys.readouterr().out
     (step,) = {path.name.split("-")[1] for path in (evaluated / "run/evaluate").glob("values-*")}
+    returns_of = {}
     for name, beta in ((f"values-{step}-beta0", 0.0), (f"values-{step}-beta4", 4.0)):
         summary = read_json(evaluated / f"run/evaluate/{name}/summary.json")
         assert summary["decoding"]["beta"] == beta
         assert summary["recipe"] == "ilql"
         returns = summary["figures"]["return"]
         assert -6 <= returns["low"] <= returns["mean"] <= returns["high"] <= 0
+        returns_of[name] = returns["mean"]
     assert read_json(evaluated / "run/evaluate/optimal/summary.json")["figures"]["return"]["mean"] > -3
-    sweep = read_json(evaluated / "run/evaluate/sweep.json")
-    assert [row["name"] for row in sweep["rows"]] == ["optimal", f"values-{step}-beta0", f"values-{step}-beta4"]
-    betas = {row["name"]: row["return"]["mean"] for row in sweep["rows"][1:]}
-    assert sweep["best"] == max(betas, key=lambda name: betas[name])
+    print_sweep(evaluated / "run", ["optimal", *returns_of])
+    shown = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[-3:]]
+    best = max(returns_of, key=lambda name: returns_of[name])
+    assert shown == [["optimal", "12"], *([name, "*" if name == best else "12"] for name in returns_of)]
 
 
 def test_replays_have_probabilities_of_each_letter(evaluated):

@@ -290,9 +290,9 @@ def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> di
     program = shown if program_title(shown) else ""
     late = config.policy.reference_alignment and not program  # steps are rewarded for the message before their action
     given = {"options": player.get("options"), "program": program, "one_step_late": late}
-    metadata = {name: player[name] for name in ("parameters", "reward", "goal", "threshold", "count_exponent")}
-    metadata |= {name: value for name, value in given.items() if value}
-    return {"player": player["name"], "chosen": words} | metadata | {"games": games_of(config)}
+    names = ("parameters", "reward", "goal", "threshold", "count_exponent")
+    metadata = {"player": player["name"], "chosen": words} | {name: player[name] for name in names}
+    return metadata | {name: value for name, value in given.items() if value} | {"games": games_of(config)}
 
 
 def games_of(config: EvaluateConfig) -> dict[str, Any]:
@@ -319,12 +319,6 @@ def read_json(file: Path) -> dict[str, Any] | None:
 def read_rows(file: Path) -> list[EpisodeRow]:
     """The lines of `episodes.jsonl`; [] if the file does not exist."""
     return [*files.read_lines(file)] if file.exists() else []
-
-
-def artefacts(workdir: Path) -> list[Path]:
-    """The directories of the evaluated players."""
-    folders = sorted((workdir / "evaluate").glob("*"))
-    return [made for folder in folders for made in with_result(folder, EPISODES, SUMMARY)]
 
 
 def check(config: EvaluateConfig) -> None:
@@ -369,14 +363,14 @@ def check(config: EvaluateConfig) -> None:
 
 def is_complete(config: EvaluateConfig, workdir: Path) -> bool:
     """Whether every player that the config names has a summary over the wanted number of episodes."""
-    for asked in with_variations(config):
-        try:
-            found = find_contenders(asked, workdir)
-        except UserError:
-            return False  # `run` reports it; an earlier stage may still make the policy
-        if not all(is_evaluated(asked, workdir, contender) for contender, _ in found):
-            return False
-    return True
+    try:
+        return all(
+            is_evaluated(asked, workdir, contender)
+            for asked in with_variations(config)
+            for contender, _ in find_contenders(asked, workdir)
+        )
+    except UserError:
+        return False  # `run` reports it; an earlier stage may still make the policy
 
 
 STAGE = Stage(
@@ -388,5 +382,7 @@ STAGE = Stage(
     run=later("motif_jax.stages.evaluate.play:run"),
     writes="--config.evaluate.replays, .episodes",
     memory="--config.evaluate.num_workers, .games_per_worker",
-    artefacts=artefacts,
+    artefacts=lambda workdir: [
+        made for folder in sorted((workdir / "evaluate").glob("*")) for made in with_result(folder, EPISODES, SUMMARY)
+    ],
 )

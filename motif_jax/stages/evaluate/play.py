@@ -92,15 +92,22 @@ def run(config: EvaluateConfig, workdir: Path) -> None:
         players = evaluate.find_contenders(asked, workdir)
         names = played[asked.evaluate.protocol] = [contender.name for contender, _ in players]
         due = [(one, flag) for one, flag in players if not evaluate.is_evaluated(asked, workdir, one)]
-        check_writers(asked, workdir, due, loaded)
+        decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
+        for contender, flag in due:  # every policy that writes is loaded, so that errors come before the first game
+            if contender.decoding:
+                recipe = load_writer(asked, workdir, contender, flag, loaded).model.recipe
+                decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
+        for (_, recipe), several in decodings.items():
+            for line in describe_unused(recipe, several):
+                print_line(f"evaluate: {line}")
         for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
             Evaluation(asked, workdir, contender, flag, loaded).run()
         if players[-1][0].decoding:
-            results.print_sweep(workdir / "evaluate", names)
+            results.print_sweep(workdir, names)
         elif not config.evaluate.controls:
-            results.print_table(workdir / "evaluate", names[-1], make_world(config.env).figures)
+            results.print_table(workdir, names[-1], make_world(config.env).figures)
     if config.evaluate.controls:
-        results.print_controls(workdir / "evaluate", played, CONTROLS[config.evaluate.controls])
+        results.print_controls(workdir, played, CONTROLS[config.evaluate.controls])
 
 
 class Evaluation:
@@ -108,30 +115,31 @@ class Evaluation:
 
     def __init__(self, asked: EvaluateConfig, workdir: Path, contender: Contender, flag: str, loaded: Writers):
         """`flag` names the player in the config; `loaded` keeps policies that the next contender may share."""
-        self.asked, self.config = asked, asked.by_protocol()
-        self.world, self.wanted = make_world(self.config.env), asked.evaluate.episodes
+        self.asked, self.config, self.wanted = asked, asked.by_protocol(), asked.evaluate.episodes
         self.workdir, self.contender, self.flag = workdir, contender, flag
         self.stage = Run(workdir).stage("evaluate", f"evaluate/{contender.name}")  # the workdir is locked
-        self.playing = make_playing(self.config, workdir, contender, flag, loaded)
-        self.metadata = dict(self.playing.metadata)
-        if asked.evaluate.protocol != TASK:
-            self.metadata["protocol"] = asked.evaluate.protocol
-        self.rows: dict[int, EpisodeRow] = {}
+        self.playing, protocol = make_playing(self.config, workdir, contender, flag, loaded), asked.evaluate.protocol
+        self.metadata = self.playing.metadata | ({} if protocol == TASK else {"protocol": protocol})
+        self.rows: dict[int, EpisodeRow] = {}  # also those of an evaluation with more episodes; they are not counted
         self.tracks: dict[int, Track] = {}
-        self.beyond: dict[int, EpisodeRow] = {}  # of an evaluation with more episodes; kept, not counted
         self.recorded: dict[str, int] = {}  # episodes to keep so far, of games that cannot be repeated exactly
-        games, seed = self.config.evaluate.games_per_worker, self.config.seed
-        self.repeatable = plays_the_same_twice(self.config.env, seed, games > 1)
+        self.repeatable = plays_the_same_twice(
+            self.config.env, self.config.seed, self.config.evaluate.games_per_worker > 1
+        )
+
+    @property
+    def counted(self) -> dict[int, EpisodeRow]:
+        return {number: self.rows[number] for number in sorted(self.rows) if number < self.wanted}
 
     def run(self) -> None:
         self.begin()
         if not self.repeatable:
             print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
-        steps, missing = 0, set(range(self.wanted)) - set(self.rows)
+        steps, missing = 0, set(range(self.wanted)) - self.rows.keys()
         start = kept = time.monotonic()
         keeping = 0.0
         try:
-            played = play(self.config, self.playing, missing, len(self.rows), records=not self.repeatable)
+            played = play(self.config, self.playing, missing, self.wanted - len(missing), not self.repeatable)
             with contextlib.closing(played):
                 for number, row, track, frames in played:
                     self.rows[number], self.tracks[number] = row, track
@@ -144,7 +152,8 @@ class Evaluation:
                         keeping = kept - now
         finally:
             self.keep()  # also if a signal ends the program
-        if self.rows and not self.repeatable and all(row["did"] is None for row in self.rows.values()):
+        rows = self.counted.values()
+        if rows and not self.repeatable and all(row["did"] is None for row in rows):
             print_line(
                 "evaluate: no episode was recorded, so replays and events are missing: the world's "
                 "own Vector lacks the method `replace_games` (as in motif_jax/envs/sequential.py)"
@@ -162,11 +171,11 @@ class Evaluation:
             )
         if before == self.metadata:
             self.tracks = read_tracks(folder / TRACKS)
-            for row in evaluate.read_rows(folder / EPISODES):
-                (self.rows if row["episode"] < self.wanted else self.beyond)[row["episode"]] = row
-            self.recorded = evaluate.choose(self.config, self.rows)
-            if self.rows:
-                print_line(f"evaluate: {len(self.rows):,} of {self.wanted:,} episodes of {name} were played before")
+            self.rows = {row["episode"]: row for row in evaluate.read_rows(folder / EPISODES)}
+            counted = self.counted
+            self.recorded = evaluate.choose(self.config, counted)
+            if counted:
+                print_line(f"evaluate: {len(counted):,} of {self.wanted:,} episodes of {name} were played before")
         else:
             if before:
                 print_line(f"evaluate: {name} is played again, as its parameters or its learnt reward have changed")
@@ -177,12 +186,12 @@ class Evaluation:
         self.stage.bind(self.asked)
 
     def keep(self) -> None:
-        if not self.rows:
+        if not (counted := self.counted):
             return
         write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
-        write_lines(self.stage.path / EPISODES, [row for _, row in sorted((self.rows | self.beyond).items())])
+        write_lines(self.stage.path / EPISODES, [row for _, row in sorted(self.rows.items())])
         if not self.repeatable:  # not before the rows are on disk, in case the run is killed
-            self.remove_replays(evaluate.choose(self.config, self.rows).values())
+            self.remove_replays(evaluate.choose(self.config, counted).values())
 
     def keep_frames(self, number: int, frames: Mapping[str, np.ndarray]) -> None:
         """Writes the replay of a recorded episode if it is one of those to keep so far."""
@@ -196,40 +205,42 @@ class Evaluation:
     def remove_replays(self, others: Iterable[int] = ()) -> None:
         """Removes all replays but those of other episodes."""
         kept = {file_of(self.stage.path, episode) for episode in others}
-        for file in (self.stage.path / "replays").glob("episode-*.npz"):
-            if file not in kept:
-                file.unlink()
+        for file in {*(self.stage.path / "replays").glob("episode-*.npz")} - kept:
+            file.unlink()
 
     def replays(self) -> dict[str, int]:
         """The episode of each word whose replay exists or can be made; removes all other replays."""
-        kept = evaluate.choose(self.config, self.rows)
+        kept = evaluate.choose(self.config, self.counted)
         if self.repeatable:
             self.remove_replays()
         for number in sorted(set(kept.values())):
             words = [word for word, episode in kept.items() if episode == number]
-            file, row = file_of(self.stage.path, number), self.rows[number]
-            if self.repeatable:
-                why = evaluate.record(self.config, file, row, self.tracks[number], self.metadata, words)
-            else:
-                replay = load_replay(file, evaluate.REPLAYS_FLAG) if file.is_file() else None
-                why = "was not recorded, or has too many frames"
-                if replay and replay.metadata["figures"] == row:  # else it is of an earlier evaluation
-                    save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
-                    why = ""
-            if why:
+            if why := self.replay(number, words):
                 print_line(f"evaluate: no replay of episode {number}: it {why}")
                 kept = {word: episode for word, episode in kept.items() if episode != number}
         return kept
+
+    def replay(self, number: int, words: list[str]) -> str:
+        """Makes the replay of an episode, chosen for these words; returns why this is not possible, or ""."""
+        file, row = file_of(self.stage.path, number), self.rows[number]
+        if self.repeatable:
+            return evaluate.record(self.config, file, row, self.tracks[number], self.metadata, words)
+        replay = load_replay(file, evaluate.REPLAYS_FLAG) if file.is_file() else None
+        if not replay or replay.metadata["figures"] != row:  # of an earlier evaluation
+            return "was not recorded, or has too many frames"
+        save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
+        return ""
 
     def finish(self, given_up: list[int], steps: int, seconds: float) -> None:
         """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
         folder, playing, protocol = self.stage.path, self.playing, self.config.evaluate.protocol
         kept = self.replays()
-        if playing.writer and self.repeatable:
+        if playing.writer and self.contender.decoding and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
-            self.stage.write("letters", {"episodes": letters(self.config, playing, shown)})
-        rows = [row for _, row in sorted(self.rows.items())]
+            turns = letters(self.config, playing.writer, self.contender.decoding, shown)
+            self.stage.write("letters", {"episodes": turns})
         rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
+        world = make_world(self.config.env)
         summary = self.metadata | {
             "stamp": evaluate.stamp(self.config, self.workdir, self.contender),
             "episodes": self.wanted,
@@ -241,7 +252,7 @@ class Evaluation:
             "steps_per_s": round(steps / seconds),
             "chosen": self.config.evaluate.replays,
             "replays": kept,
-            **results.summarise_episodes(rows, self.config.seed, self.world, self.wanted),
+            **results.summarise_episodes([*self.counted.values()], self.config.seed, world, self.wanted),
         }
         named = label(from_plain(Player, summary))
         files = [file_of(folder, number) for number in dict.fromkeys(number for _, number in sorted(kept.items()))]
@@ -370,20 +381,6 @@ def load_writer(config: EvaluateConfig, workdir: Path, contender: Contender, fla
         writer = loaded[key] = ValueWriter(model)
     writer.check(contender.decoding)
     return writer
-
-
-def check_writers(
-    config: EvaluateConfig, workdir: Path, players: Iterable[tuple[Contender, str]], loaded: Writers
-) -> None:
-    """Loads every policy that writes, so that errors come before the first game; reports values without effect."""
-    decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
-    for contender, flag in players:
-        if contender.decoding:
-            recipe = load_writer(config, workdir, contender, flag, loaded).model.recipe
-            decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
-    for (_, recipe), several in decodings.items():
-        for line in describe_unused(recipe, several):
-            print_line(f"evaluate: {line}")
 
 
 def report_other_games(name: str, trained: dict[str, Any], config: EvaluateConfig) -> None:
@@ -531,24 +528,22 @@ def as_row(
         if key.startswith(TERM):
             name, _, text = key.removeprefix(TERM).partition(": ")
             terms.setdefault(name, {})[text] = value
-    return row | {name: one for name, one in (("returns", returns), ("terms", terms)) if one} | events._asdict()
+    return row | {name: one for name, one in (("returns", returns), ("terms", terms)) if one} | events
 
 
 # ---- the tokens of policies that write
 
 
-def letters(config: EvaluateConfig, playing: LoadedPlayer, tracks: Mapping[int, Track]) -> dict[int, Any]:
+def letters(
+    config: EvaluateConfig, writer: ValueWriter, decoding: Decoding, tracks: Mapping[int, Track]
+) -> dict[int, Any]:
     """The turns of each episode: probabilities of the policy alone, and with beta (Q - V).
 
     A turn is {"said": text, "heard": the answer, "reward", "tokens": [{"token", "policy": [[token, p], ...],
     "shifted": [[token, p], ...], "advantage": Q - V of the token, or null}]}.
     """
-    world = make_world(config.env)
-    writer, decoding = playing.writer, playing.contender.decoding
+    world, letters_of = make_world(config.env), {}
     assert isinstance(world, TextWorld)
-    assert writer is not None
-    assert decoding is not None
-    letters_of = {}
     for number, track in tracks.items():
         with reported(config.env), contextlib.closing(world.game(shown=False)) as game:
             begin(game, config.seed, number)

@@ -29,7 +29,7 @@ from motif_jax.replays.film import open_picture
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay
 from motif_jax.run import Head, Run, from_plain
 from motif_jax.screens import REVERSED, SHOWN
-from motif_jax.stages.evaluate import SUMMARY, keys_of, rules_of
+from motif_jax.stages.evaluate import keys_of, rules_of
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import EndStatus
 
@@ -65,6 +65,11 @@ def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int, world: Worl
     keys = {name: key for name, key in keys_of(world.figures).items() if not (families and name == FAMILY)}
     columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys.items()}
     complete = {name: column for name, column in columns.items() if rows and None not in column}
+    measured = dict.fromkeys(columns) | intervals(complete, seed, wanted)
+    by_family = {name: [float(row["success"]) for row in rows if families[row[FAMILY]] == name] for name in families}
+    played = {f"success_{name}": successes for name, successes in by_family.items() if successes}
+    if len(played) > 1:  # each in other episodes
+        measured |= {name: intervals({"": one}, seed, len(rows))[""] for name, one in played.items()}
     counted = [row["did"] for row in rows if row["did"] is not None]
     did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
     # The end of each episode is its cause, if the causes of all are known, so that each end has only one name.
@@ -73,21 +78,12 @@ def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int, world: Worl
     programs = rows[0].get("terms", {}) if rows else ()
     terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in programs}
     return {
-        "figures": dict.fromkeys(columns) | intervals(complete, seed, wanted) | _by_family(rows, seed, families),
+        "figures": measured,
         "aims": sorted(rules.aims),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed, wanted),
         "returns": intervals(_shared([row.get("returns", {}) for row in rows]), seed, wanted),
         "ends": dict(collections.Counter(ends).most_common()),
     } | ({"terms": {name: intervals(columns, seed, wanted) for name, columns in terms.items()}} if terms else {})
-
-
-def _by_family(rows: Sequence[Mapping[str, Any]], seed: int, families: Sequence[str]) -> dict[str, Statistics]:
-    """Success in each family of missions that was played, if there are several."""
-    of = {name: [float(row["success"]) for row in rows if families[row[FAMILY]] == name] for name in families}
-    played = {name: successes for name, successes in of.items() if successes}
-    if len(played) < 2:
-        return {}
-    return {f"success_{name}": intervals({"": one}, seed, len(rows))[""] for name, one in played.items()}
 
 
 def _shared(returns: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
@@ -124,71 +120,54 @@ def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) ->
 # ---- tables on the console
 
 
-def print_table(directory: Path, name: str, own: Iterable[str]) -> None:
+def print_table(workdir: Path, name: str, own: Iterable[str]) -> None:
     """Prints a row per figure, the world's `own` too, with columns for the player `name` and up to BESIDE others."""
-    players = Run(directory.parent).read_each(SUMMARIES, Player)
-    mine = players.pop(name)
-    others = {one: player for one, player in players.items() if player.protocol == mine.protocol}
+    every = Run(workdir).read_each(SUMMARIES, Player)
+    mine = every.pop(name)
+    others = {one: player for one, player in every.items() if player.protocol == mine.protocol}
     shown = {name: mine} | dict(itertools.islice(others.items(), BESIDE))
+    players = shown.values()
 
-    rows = [["", *shown], ["", *(f"{player.episodes:,} episodes" for player in shown.values())]]
+    rows = [["", *shown], ["", *(f"{player.episodes:,} episodes" for player in players)]]
     for figure in dict.fromkeys([*keys_of(own), *sorted(mine.figures)]):  # also the success in families of missions
-        cells = [
-            OTHER_REWARD
-            if figure == "intrinsic_return" and player.reward != mine.reward
-            else show(player.figures.get(figure), median=True)
-            for player in shown.values()
-        ]
-        if any(player.figures.get(figure) for player in shown.values()):
-            rows.append([figure, *cells])
+        alike = [figure != "intrinsic_return" or player.reward == mine.reward for player in players]
+        if any(values := [player.figures.get(figure) for player in players]):
+            cells = zip(values, alike, strict=True)
+            rows.append([figure, *(show(value, median=True) if same else OTHER_REWARD for value, same in cells)])
     for source in sorted(mine.returns):  # the sources beside the learnt reward
-        cells = [
-            show(player.returns.get(source)) if player.sources.get(source) == mine.sources.get(source) else OTHER_REWARD
-            for player in shown.values()
-        ]
-        rows.append([f"{source} return", *cells])
+        alike = [player.sources.get(source) == mine.sources.get(source) for player in players]
+        cells = zip((player.returns.get(source) for player in players), alike, strict=True)
+        rows.append([f"{source} return", *(show(value) if same else OTHER_REWARD for value, same in cells)])
     for event in sorted(mine.did, key=lambda event: -mine.did[event].mean)[:HAPPENINGS]:
-        rows.append([event, *(show(player.did.get(event, NEVER if player.did else None)) for player in shown.values())])
+        rows.append([event, *(show(player.did.get(event, NEVER if player.did else None)) for player in players)])
     _print_rows(rows)
     if len(others) > BESIDE:
-        print_line(f"and {len(others) - BESIDE} more in {directory}")
+        print_line(f"and {len(others) - BESIDE} more in {workdir / 'evaluate'}")
 
 
-def print_controls(directory: Path, played: Mapping[str, Sequence[str]], controls: Mapping[str, str]) -> None:
-    """Prints success and return of the players by protocol, and by the names of `controls`; writes `controls.json`."""
-    shown, names = ("success", "return", "steps"), {protocol: name for name, protocol in controls.items()}
-    record: list[dict[str, Any]] = []
+def print_controls(workdir: Path, played: Mapping[str, Sequence[str]], controls: Mapping[str, str]) -> None:
+    """Prints success, return and steps of the players by protocol, and by the names of `controls`."""
+    every, names = Run(workdir).read_each(SUMMARIES, Player), {protocol: name for name, protocol in controls.items()}
+    rows = [["games", "protocol", "player", "episodes", "success", "return", "steps"]]
     for protocol, players in played.items():
         games = names.get(protocol, "true missions" if protocol == TASK else protocol)
         for name in reversed(players):  # the policy itself comes first
-            summary = files.read_json(directory / name / SUMMARY)
-            row = {"games": games, "protocol": protocol, "player": name.removesuffix(suffix(protocol))}
-            record.append(row | {"episodes": summary["episodes"]} | {one: summary["figures"].get(one) for one in shown})
-            record += [
-                row | {"games": f"{games}, {figure.removeprefix('success_')}", "episodes": "", "success": success}
-                for figure, success in summary["figures"].items()
-                if figure.startswith("success_")
-            ]
-    files.write_json(directory / "controls.json", {"rows": record})
-    head = ["games", "protocol", "player", "episodes"]
-    rows = [[*(str(row[name]) for name in head), *_intervals(row, shown)] for row in record]
-    _print_rows([[*head, *shown], *rows])
+            own, who = every[name].figures, [protocol, name.removesuffix(suffix(protocol))]
+            rows.append([games, *who, str(every[name].episodes), *(show(own.get(figure)) for figure in rows[0][4:])])
+            families = {figure.removeprefix("success_"): own[figure] for figure in own if figure.startswith("success_")}
+            rows += [[f"{games}, {family}", *who, "", show(success), "-", "-"] for family, success in families.items()]
+    _print_rows(rows)
 
 
-def print_sweep(directory: Path, names: Sequence[str]) -> None:
-    """Prints a row per player with return, success and steps; the best decoding has a star. Writes `sweep.json`."""
-    shown, record = ("return", "success", "steps"), list[dict[str, Any]]()
+def print_sweep(workdir: Path, names: Sequence[str]) -> None:
+    """Prints a row per player with return, success and steps; the best decoding has a star."""
+    every = Run(workdir).read_each(SUMMARIES, Player)
+    decoded = [name for name in names if every[name].decoding and every[name].figures.get("return")]
+    best = max(decoded, key=lambda name: every[name].mean_return, default="")
+    rows = [["", "episodes", "return", "success", "steps"]]
     for name in names:
-        summary = files.read_json(directory / name / SUMMARY)
-        row = {"name": name, "decoding": summary.get("decoding"), "episodes": summary["episodes"]}
-        record.append(row | {figure: summary["figures"].get(figure) for figure in shown})
-    swept = [row for row in record if row["decoding"] and row["return"]]
-    best = max(swept, key=lambda row: row["return"]["mean"], default={"name": ""})["name"]
-    files.write_json(directory / "sweep.json", {"best": best, "rows": record})
-    rows = [["", "episodes", *shown]]
-    for row in record:
-        mark = " *" if row["name"] == best else ""
-        rows.append([f"{row['name']}{mark}", f"{row['episodes']:,}", *_intervals(row, shown)])
+        cells = (show(every[name].figures.get(figure)) for figure in rows[0][2:])
+        rows.append([f"{name} *" if name == best else name, f"{every[name].episodes:,}", *cells])
     _print_rows(rows)
 
 
@@ -197,10 +176,6 @@ def _print_rows(rows: Sequence[Sequence[str]]) -> None:
     for first, *rest in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(rest, widths[1:], strict=True)]
         print_line("  ".join([f"{first:{widths[0]}}", *cells]))
-
-
-def _intervals(row: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    return [show(from_plain(Interval | None, row.get(name))) for name in names]
 
 
 def show(interval: Interval | None, median: bool = False) -> str:
@@ -222,60 +197,49 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
     decoded = [player for player in written if player.step == last]
     own = [player for player in players[""] if player not in written or player in decoded]
     players = players | {"": own}
-    letters = _letters(workdir, decoded)
     stage = Run(workdir).stage("evaluate", "evaluate")
     stage.section("Evaluation", *_evaluation(players))
     if decoded:
         stage.section("Decoding with values", *_sweep(own, decoded))
-    if letters:
-        stage.section("Token by token", *letters)
-    if decoded:
-        task = esc(decoded[0].task)
-        head = Head(title=f"A language model that learnt from recorded games of {task}", played=_decoded(decoded))
-    else:
-        head = Head(beside=_beside_chance(own), played=" ".join(_played(own)))
+        if letters := _letters(workdir, decoded):
+            stage.section("Token by token", *letters)
+    head = _decoded(decoded) if decoded else _against_chance(own)
     stage.report(replace(head, task=own[0].task if own else None))
     report_training(workdir, None, own)
 
 
-def _beside_chance(players: Sequence[Player]) -> str:
-    """A chart of the figures in which the agent and random play differ; "" if one of them was not evaluated."""
-    own, chance = figures.own_of(players), figures.chance_of(players)
-    if not (own and chance):
-        return ""
-    rows = []
-    for figure in figures.compared(own.figures):
-        mine, theirs = own.figures[figure], chance.figures.get(figure)
-        comparable = figure != "intrinsic_return" or own.reward == chance.reward
-        if mine and theirs and comparable and mine != theirs:
-            rows.append((*figures.words(figure), (mine, theirs)))
-    return f'<div class="card">{bars(rows[:ON_FIRST], (label(own), "random play"))}</div>' if rows else ""
+def _against_chance(players: Sequence[Player]) -> Head:
+    """A chart of the figures in which the agent and random play differ, and sentences on both.
 
-
-def _played(players: Sequence[Player]) -> list[str]:
-    """Sentences on the evaluation: success if a goal was ever reached, else score or return; with random play's."""
+    They are about success if a goal was ever reached, else about score or return.
+    """
     own, chance = figures.own_of(players), figures.chance_of(players)
     if not own:
-        return []
+        return Head(beside="", played="")
     does = {"success": "reaches the goal in a share of", "score": "scores", "return": "gets a return of"}
-    reached = [player.figures.get("success") for player in (own, chance) if player]
-    figure = "score" if own.figures.get("score") else "return"
-    if any(success and success.mean for success in reached):
-        figure = "success"
-    mine, theirs = own.figures.get(figure), chance.figures.get(figure) if chance else None
+    theirs = chance.figures if chance else {}
+    reached = any(success and success.mean for success in (own.figures.get("success"), theirs.get("success")))
+    figure = "success" if reached else "score" if own.figures.get("score") else "return"
     sentences = []
-    if mine:
-        beside = f", random play {theirs.spelt}" if theirs else ""
-        note = " (means with 95 % intervals)" if mine.words or (theirs and theirs.words) else ""
+    if mine := own.figures.get(figure):
+        other = theirs.get(figure)
+        beside = f", random play {other.spelt}" if other else ""
+        note = " (means with 95 % intervals)" if mine.words or (other and other.words) else ""
         games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
         sentences.append(f"In {games} it {does[figure]} <b>{mine.spelt}</b>{beside}{note}.")
     if not chance:
         sentences.append('<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>')
-    return sentences
+        return Head(beside="", played=" ".join(sentences))
+    pairs = {name: (own.figures[name], theirs.get(name)) for name in figures.compared(own.figures)}
+    if own.reward != chance.reward:
+        pairs.pop("intrinsic_return", None)
+    rows = [(*figures.words(name), pair) for name, pair in pairs.items() if all(pair) and pair[0] != pair[1]]
+    chart = bars(rows[:ON_FIRST], (label(own), "random play"))
+    return Head(beside=f'<div class="card">{chart}</div>' if rows else "", played=" ".join(sentences))
 
 
-def _decoded(players: Sequence[Player]) -> str:
-    """Sentences on the return of a policy that writes, compared with cloning, as HTML."""
+def _decoded(players: Sequence[Player]) -> Head:
+    """Sentences on the return of a policy that writes, compared with cloning."""
     best, cloned = players[0], [player for player in players if not player.by_values]
     recipe = f"<b>{esc(best.recipe)}</b>"
     if best in cloned:
@@ -285,7 +249,10 @@ def _decoded(players: Sequence[Player]) -> str:
         if cloned:
             most = max(cloned, key=lambda one: one.mean_return)
             sentence += f"; the same policy without them, at its best, gets {_value(most)}"
-    return f"{sentence}. These are means over {best.episodes:,} games."
+    return Head(
+        title=f"A language model that learnt from recorded games of {esc(best.task)}",
+        played=f"{sentence}. These are means over {best.episodes:,} games.",
+    )
 
 
 def how(player: Player) -> str:
@@ -321,27 +288,22 @@ def _evaluation(players: Players) -> list[str]:
             body += ["<h3>How the episodes ended</h3>", *_ends(ended)]
         body += figures.behaviours(named)
     if varied := {protocol: others for protocol, others in players.items() if is_variation(protocol)}:
-        body += _variations(own, varied)
+        names = list(dict.fromkeys(label(player) for others in varied.values() for player in others))
+        rows: list[figures.FigureRow] = []  # one for each variation of the games
+        for game, others in ({"as in training": own} | varied).items():
+            by_name = {label(player): player.figures.get("success") for player in others}
+            rows.append((game, "", [by_name.get(name) for name in names], True))
+        body += [
+            "<h3>Variations of the games</h3>",
+            '<p class="soft">Success rate in games that were not used in training, in the same episodes '
+            "for each player, with 95 % bootstrap intervals.</p>",
+            figures.intervals_table(names, rows),
+        ]
     for protocol, others in players.items():
         if protocol and protocol not in varied:
             body += [f"<h3>By the rules of {esc(TITLES.get(protocol, protocol))}</h3>"]
             body += [figures.figures_table([(label(player), player) for player in others])]
     return body
-
-
-def _variations(players: Sequence[Player], varied: Mapping[str, Sequence[Player]]) -> list[str]:
-    """Success rates: a row for each variation of the games, a column for each player."""
-    names = list(dict.fromkeys(label(player) for others in varied.values() for player in others))
-    rows: list[figures.FigureRow] = []
-    for game, others in ({"as in training": players} | dict(varied)).items():
-        by_name = {label(player): player.figures.get("success") for player in others}
-        rows.append((game, "", [by_name.get(name) for name in names], True))
-    return [
-        "<h3>Variations of the games</h3>",
-        '<p class="soft">Success rate in games that were not used in training, in the same episodes '
-        "for each player, with 95 % bootstrap intervals.</p>",
-        figures.intervals_table(names, rows),
-    ]
 
 
 def _ends(players: Sequence[Player]) -> list[str]:
@@ -372,22 +334,37 @@ def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
     for player in sorted(players, key=lambda player: player.beta):
         if interval := player.figures.get("return"):
             by_kind[player.kind].append((player.beta, interval))
-    lines: dict[str, list[tuple[float, float]]] = {}
-    bands: dict[str, Band] = {}
-    for kind, measured in by_kind.items():
-        name = {"sample": "sampled"}.get(kind, kind)
-        lines[name] = [(beta, interval.mean) for beta, interval in measured]
-        if len(measured) > 1:
-            lows, highs = zip(*(interval.band for _, interval in measured), strict=True)
-            bands[name] = Band([beta for beta, _ in measured], lows, highs)
+    named = {{"sample": "sampled"}.get(kind, kind): measured for kind, measured in by_kind.items()}
+    lines = {name: [(beta, interval.mean) for beta, interval in measured] for name, measured in named.items()}
+    bands = {
+        name: Band([beta for beta, _ in measured], *zip(*(one.band for _, one in measured), strict=True))
+        for name, measured in named.items()
+        if len(measured) > 1
+    }
     recipe = next((player.recipe for player in players if player.recipe), "")
     words = (
         f'<p class="soft">{_decoding(players, esc(recipe))} All players play the same games; means with 95 % '
         "bootstrap intervals.</p>"
     )
-    levels = _levels(every, players, list(by_kind))
+    # Cloning by each kind of decoding, in its colour; then the scripted players.
+    kinds, levels = list(by_kind), []
+    for player in players:
+        interval = player.figures.get("return")
+        if interval and not player.by_values:
+            name = f"cloned, {how(player).partition(', ')[2]}: {exact(interval.mean)}"
+            levels.append(Level(name, interval, COLOURS[kinds.index(player.kind) % len(COLOURS)]))
+    for at, player in enumerate(one for one in every if one.name in REFERENCES and not one.path):
+        if interval := player.figures.get("return"):
+            colour, dash = COLOURS[(len(kinds) + at) % len(COLOURS)], DASHES[at % len(DASHES)]
+            levels.append(Level(f"{player.name}: {exact(interval.mean)}", interval, colour, dash))
     chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if bands else ""
-    return [words, chart, _table(players, [one for one in every if one not in players])]
+    best, rows = max((player.mean_return for player in players), default=0.0), []
+    for player in (*players, *(one for one in every if one not in players)):
+        name = how(player) if player in players else esc(player.name)
+        mark = "b" if player in players and player.mean_return == best else "span"
+        cells = [cell(player.figures.get(figure)) for figure in ("return", "success", "steps")]
+        rows.append([f"<{mark}>{name}</{mark}>", f"{player.episodes:,}", *cells])
+    return [words, chart, table(("", "games", "return", "success", "steps"), rows, numbers=(1,), kind="fits")]
 
 
 def _decoding(players: Sequence[Player], recipe: str) -> str:
@@ -406,33 +383,6 @@ def _decoding(players: Sequence[Player], recipe: str) -> str:
     if any(not player.beta for player in players):
         sentences.append(f"Beta 0{' without rerank' if reranked else ''} is the policy by itself.")
     return " ".join(sentences)
-
-
-def _levels(every: Sequence[Player], players: Sequence[Player], kinds: Sequence[str]) -> list[Level]:
-    """Horizontal lines: cloning by each kind of decoding, in its colour; then the scripted players."""
-    levels = []
-    for player in players:
-        interval = player.figures.get("return")
-        if interval and not player.by_values:
-            name = f"cloned, {how(player).partition(', ')[2]}: {exact(interval.mean)}"
-            levels.append(Level(name, interval, COLOURS[kinds.index(player.kind) % len(COLOURS)]))
-    scripted = [player for player in every if player.name in REFERENCES and not player.path]
-    for at, player in enumerate(scripted):
-        if interval := player.figures.get("return"):
-            colour = COLOURS[(len(kinds) + at) % len(COLOURS)]
-            levels.append(Level(f"{player.name}: {exact(interval.mean)}", interval, colour, DASHES[at % len(DASHES)]))
-    return levels
-
-
-def _table(players: Sequence[Player], others: Sequence[Player]) -> str:
-    best = max((player.mean_return for player in players), default=0.0)
-    rows = []
-    for player in (*players, *others):
-        name = how(player) if player in players else esc(player.name)
-        mark = "b" if player in players and player.mean_return == best else "span"
-        cells = [cell(player.figures.get(figure)) for figure in ("return", "success", "steps")]
-        rows.append([f"<{mark}>{name}</{mark}>", f"{player.episodes:,}", *cells])
-    return table(("", "games", "return", "success", "steps"), rows, numbers=(1,), kind="fits")
 
 
 def _letters(workdir: Path, players: Sequence[Player]) -> list[str]:

@@ -77,12 +77,9 @@ def run(config: ExportConfig, workdir: Path) -> None:
     if directory.resolve().parent == ZOO.resolve():
         name = f"{PREFIX}/{name}"
     contents, arrays = find_contents(config, workdir)
-    results: dict[str, Any] = {"seeds": 1, "evaluations": []}
-    replay = None
+    results, replay = {"seeds": 1, "evaluations": []}, None
     if "policy" in contents:
-        step = contents["policy"]["step"]
-        evaluated = find_evaluations(workdir, step)
-        results, replay = find_results(workdir, step, evaluated), find_replay(workdir, evaluated)
+        results, replay = find_results(workdir, contents["policy"]["step"])
     metadata = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
     metadata |= contents | {"results": results}
     card = write_card(metadata, arrays, config.export.about)
@@ -172,41 +169,45 @@ def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
     return nested
 
 
-def find_results(workdir: Path, step: int, evaluated: Mapping[str, Facts]) -> dict[str, Any]:
-    """Figures of the training up to this step, and each evaluation of the policy, compared with random play.
+def find_results(workdir: Path, step: int) -> tuple[dict[str, Any], bytes | None]:
+    """Figures of the training up to this step, of each evaluation of the policy, and the replay of its best episode.
 
-    {"training": {"env_steps", "seconds"}, "seeds": 1, "evaluations": [{"episodes", "figures", "random", ...}]}
+    {"training": {"env_steps", "seconds"}, "seeds": 1, "evaluations": [{"episodes", "figures", "random", ...}]}: first
+    those by the task's rules, and not greedy; compared with random play. The replay is None if it was not kept.
     """
     results: dict[str, Any] = {"seeds": 1, "evaluations": []}
     training = read_json(workdir / "policy" / "summary.json") or {}
     if training.get("env_steps") == step:
         names = ("env_steps", "seconds", "machine")
         results["training"] = {name: training[name] for name in names if name in training}
-    for summary in evaluated.values():
-        protocol = summary.get("protocol", TASK)
+    own, replay = {name: one for name, one in _own_evaluations(workdir).items() if one["step"] == step}, None
+    for name in sorted(own, key=lambda name: (own[name].get("protocol", TASK) != TASK, own[name]["greedy"], name)):
+        summary, protocol = own[name], own[name].get("protocol", TASK)
         beside = read_json(workdir / "evaluate" / f"{CHANCE}{suffix(protocol)}" / SUMMARY) or {}
         same = all(beside.get(name) == summary[name] for name in ("episodes", "task"))
         kept = {name: summary[name] for name in KEPT} | {"protocol": protocol}
         results["evaluations"].append(kept | {CHANCE: beside["figures"] if same else None})
-    return results | (find_over_seeds(workdir) or {})
+        best = summary["replays"].get("best")
+        if replay is None and best is not None and (file := file_of(workdir / "evaluate" / name, best)).is_file():
+            replay = file.read_bytes()
+    return results | find_over_seeds(workdir), replay
 
 
-def find_over_seeds(workdir: Path) -> dict[str, Any] | None:
-    """Figures over this run and those with other seeds beside it (`--config.seeds`); None for a single run.
+def find_over_seeds(workdir: Path) -> dict[str, Any]:
+    """Figures over this run and those with other seeds beside it (`--config.seeds`); {} for a single run.
 
     {"seeds": N, "trained_steps": [fewest, most], "over_seeds": {figure: {"mean", "low", "high"}}}: the steps of the
     latest evaluated policies; the mean of the seeds' means, with its interval.
     """
     if not SEED.fullmatch(workdir.resolve().name):
-        return None
-    runs = sorted(path for path in workdir.resolve().parent.iterdir() if SEED.fullmatch(path.name))
+        return {}
     latest = []
-    for run in runs:
+    for run in sorted(path for path in workdir.resolve().parent.iterdir() if SEED.fullmatch(path.name)):
         own = _own_evaluations(run).values()
         by_rules = [one for one in own if one.get("protocol", TASK) == TASK and not one["greedy"]]
         latest += sorted(by_rules, key=lambda one: -one["step"])[:1]
     if len(latest) < 2:
-        return None
+        return {}
     scores = [{figure: one["mean"] for figure, one in summary["figures"].items() if one} for summary in latest]
     steps = [summary["step"] for summary in latest]
     shared = [figure for figure in scores[0] if all(figure in means for means in scores)]
@@ -220,22 +221,6 @@ def _own_evaluations(workdir: Path) -> dict[str, Facts]:
     return {name: one for name, one in every.items() if one["path"] == "." and not one.get("option")}
 
 
-def find_evaluations(workdir: Path, step: int) -> dict[str, Facts]:
-    """The evaluations of the workdir's policy at this step, by name: first those with the task's rules, not greedy."""
-    own = {name: one for name, one in _own_evaluations(workdir).items() if one["step"] == step}
-    by_rules = sorted(own, key=lambda name: (own[name].get("protocol", TASK) != TASK, own[name]["greedy"], name))
-    return {name: own[name] for name in by_rules}
-
-
-def find_replay(workdir: Path, evaluated: Mapping[str, Facts]) -> bytes | None:
-    """The replay of the best episode of the released policy; None if it was not kept."""
-    for name, summary in evaluated.items():
-        best = summary["replays"].get("best")
-        if best is not None and (file := file_of(workdir / "evaluate" / name, best)).is_file():
-            return file.read_bytes()
-    return None
-
-
 # ---- the card: README.md with the YAML front matter of the Hugging Face Hub
 
 
@@ -245,9 +230,22 @@ def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: 
     parts = [_front_matter(metadata), f"# {clean(name)}", *([clean(words, 2000)] if words else []), _use(metadata)]
     parts += ["## How it was made", _table(("", ""), _made(metadata, arrays))]
     for evaluation in results["evaluations"]:
-        parts += [f"## How good it is: {_games(evaluation)}", _figures(evaluation)]
-    if results.get("over_seeds"):
-        parts += [f"## Over {results['seeds']} seeds", _over_seeds(results)]
+        protocol, greedy = evaluation["protocol"], ", greedy" if evaluation["greedy"] else ""
+        rules = evaluation["task"] if protocol == TASK else f"by the rules of {TITLES.get(protocol, protocol)}"
+        heading = f"## How good it is: {evaluation['episodes']:,} games, {rules}{greedy}"
+        beside, own = evaluation[CHANCE], evaluation["figures"]
+        head = ["per game", "mean [95 % interval]", "median", *(["random play", "median"] if beside else [])]
+        rows = [
+            [figure, *_cells(own[figure]), *(_cells(beside.get(figure)) if beside else [])]
+            for figure in in_order(own)
+            if own[figure]
+        ]
+        parts += [heading, _table(head, rows)]
+    if over_seeds := results.get("over_seeds"):
+        steps = " to ".join(f"{step:,}" for step in sorted(set(results["trained_steps"])))
+        rows = [[figure, _cells(over_seeds[figure])[0]] for figure in in_order(over_seeds) if over_seeds[figure]]
+        parts += [f"## Over {results['seeds']} seeds", f"The policies were trained for {steps} steps."]
+        parts.append(_table(["mean of the seeds' means", "[95 % interval over seeds]"], rows))
     elif results["evaluations"]:
         parts.append("This is one run. Other seeds give other agents, so it does not support claims about learning.")
     parts += ["## Licence", clean(metadata["licence"]) if metadata["licence"] else "Not stated."]
@@ -336,37 +334,12 @@ def _count(arrays: Mapping[Any, Any]) -> str:
     return f"{sum(np.size(array) for path, array in arrays.items() if path[0] in ('params', 'frozen')):,}"
 
 
-def _games(evaluation: Facts) -> str:
-    protocol = evaluation["protocol"]
-    rules = evaluation["task"] if protocol == TASK else f"by the rules of {TITLES.get(protocol, protocol)}"
-    return f"{evaluation['episodes']:,} games, {rules}{', greedy' if evaluation['greedy'] else ''}"
-
-
-def _figures(evaluation: Facts) -> str:
-    """A row per figure: mean with its 95 % interval, and median; also for random play, if it was evaluated."""
-    beside = evaluation["random"]
-    head = ["per game", "mean [95 % interval]", "median", *(["random play", "median"] if beside else [])]
-    figures = evaluation["figures"]
-    rows = [
-        [figure, *_cells(figures[figure]), *(_cells(beside.get(figure)) if beside else [])]
-        for figure in in_order(figures)
-        if figures[figure]
-    ]
-    return _table(head, rows)
-
-
 def _cells(interval: Facts | None) -> list[str]:
+    """The mean of a figure with its 95 % interval, and its median."""
     if not interval:
         return ["", ""]
-    one = Interval(interval["mean"], interval.get("low"), interval.get("high"))
-    return [one.spelt, "" if interval.get("median") is None else exact(interval["median"])]
-
-
-def _over_seeds(results: Facts) -> str:
-    figures, steps = results["over_seeds"], " to ".join(f"{step:,}" for step in sorted(set(results["trained_steps"])))
-    rows = [[figure, _cells(figures[figure])[0]] for figure in in_order(figures) if figures[figure]]
-    table = _table(["mean of the seeds' means", "[95 % interval over seeds]"], rows)
-    return f"The policies were trained for {steps} steps.\n\n{table}"
+    one = Interval(interval["mean"], interval.get("low"), interval.get("high"), interval.get("median"))
+    return [one.spelt, "" if one.median is None else exact(one.median)]
 
 
 def _table(head: Any, rows: Any) -> str:
