@@ -320,7 +320,7 @@ class _Column:
 LETTERS = str.maketrans("0123456789", "ghijklmnop")  # texts that differ only in digits are of one kind
 
 
-@functools.lru_cache(1024)
+@functools.lru_cache(128)  # a text may have a mebibyte
 def repetition_of(text: str) -> float:
     """The share of a text's phrases, of PHRASE words each, that it has said before; NaN for a short text."""
     words = without_digits(text.lower()).split() if len(text) >= 2 * FEWEST_WORDS - 1 else ()
