@@ -1,6 +1,6 @@
 """The questions for the judge, the checks of its answers, and the audit as a whole.
 
-    plan = make_plan(evidence, limits, seed)
+    plan = make_plan(evidence, flips, triples, repeats, seed)
     answers = ...                               # the judge's, to plan.questions and plan.repeats
     findings = examine(evidence, plan, answers)
 
@@ -40,14 +40,6 @@ ANSWERED, ORDERS, AGAIN, CIRCLES = "readable answers", "both orders", "repeated 
 OPINION, WHOLE = "second opinion", "whole episodes"
 
 
-class QuestionLimits(NamedTuple):
-    """The numbers of questions."""
-
-    flips: int  # pairs, each asked in both orders
-    triples: int  # three questions each
-    repeats: int  # questions that are asked a second time
-
-
 class JudgePlan:
     """The distinct questions, and their numbers by check."""
 
@@ -85,13 +77,6 @@ class JudgeAnswers(NamedTuple):
         return (self.first[both[:, 0]] + 1 - self.first[both[:, 1]]) / 2
 
 
-class Opinion(NamedTuple):
-    """A second judge's answers about the pairs of captions that the first one is asked about in both orders."""
-
-    judge: str
-    answers: np.ndarray  # P(second is better). [F]
-
-
 def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Captions to ask about: those with most of the pay, the most frequent ones, and some across all rewards.
 
@@ -113,19 +98,21 @@ def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.nd
     return parts[np.sort(np.unique(parts, return_index=True)[1])][:POOL]
 
 
-def ask_for_consistency(plan: JudgePlan, captions: Captions, limits: QuestionLimits, rng: np.random.Generator) -> None:
-    """Adds questions about captions of the pool: pairs in both orders, triples, and repeats."""
+def ask_for_consistency(
+    plan: JudgePlan, captions: Captions, flips: int, triples: int, repeats: int, rng: np.random.Generator
+) -> None:
+    """Adds questions about captions of the pool: pairs in both orders, triples of three questions each, and repeats."""
     pool = plan.pool[np.argsort(captions.values[plan.pool], kind="stable")]
     pairs = np.stack(np.triu_indices(len(pool), 1), 1)
-    pairs = rng.permuted(pool[rng.permutation(pairs)[: limits.flips]], axis=1)
+    pairs = rng.permuted(pool[rng.permutation(pairs)[:flips]], axis=1)
     plan.pairs = pairs
     plan.flips = plan.both((captions.texts[first], captions.texts[second]) for first, second in pairs)
-    plan.repeats = plan.flips[: limits.repeats, 0]
+    plan.repeats = plan.flips[:repeats, 0]
     # From three thirds of the reward, so that few are ties; each triple once, its captions in any order.
     thirds = np.array_split(pool, 3)
     if len(thirds[-1]):
-        drawn = np.unique(np.stack([rng.choice(third, 4 * limits.triples + 1) for third in thirds], 1), axis=0)
-        drawn = rng.permuted(rng.permutation(drawn)[: limits.triples], axis=1)
+        drawn = np.unique(np.stack([rng.choice(third, 4 * triples + 1) for third in thirds], 1), axis=0)
+        drawn = rng.permuted(rng.permutation(drawn)[:triples], axis=1)
         sides = ((0, 1), (1, 2), (0, 2))
         numbers = [[plan.add(*(captions.texts[at] for at in one[list(two)])) for two in sides] for one in drawn]
         plan.triples = np.array(numbers, np.int64).reshape(-1, 3)
@@ -219,12 +206,13 @@ def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
 
 
 def check_opinion(
-    plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: Opinion | str
+    plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: tuple[str, np.ndarray] | str
 ) -> Check:
-    """Compares a second judge's verdicts with the first one's. `pay`: of each caption. [U]"""
+    """Compares a second judge's verdicts with the first one's. `pay`: of each caption. [U]; `second`: see `examine`."""
     if isinstance(second, str):
         return Check(OPINION, skipped=f"{second} (--config.audit.second_judge)")
-    own, other = verdicts(answers.mean(plan.flips)), verdicts(second.answers)
+    judge, opinion = second
+    own, other = verdicts(answers.mean(plan.flips)), verdicts(opinion)
     decided = np.abs(own * other) == 1
 
     def times(shown: np.ndarray) -> np.ndarray:
@@ -240,12 +228,11 @@ def check_opinion(
         "by the other"
         for at in disputes[np.argsort(-paid, kind="stable")][:NAMED]
     ]
-    sentence = f"the judge and {second.judge} disagree in {{}} pairs that both decide"
+    sentence = f"the judge and {judge} disagree in {{}} pairs that both decide"
     sentence += f": {'; '.join(named)}" if named else ""
     advice = "another judge, --config.annotate.backend or .model, after a look at which of the two is right"
     against, needed = int((decided & (own != other)).sum()), "pairs of captions are decided by both judges"
-    scope = f"pairs, {second.judge}"
-    return _check_share(OPINION, against, int(decided.sum()), DISAGREEING, sentence, advice, needed, scope)
+    return _check_share(OPINION, against, int(decided.sum()), DISAGREEING, sentence, advice, needed, f"pairs, {judge}")
 
 
 # ---- whole episodes
@@ -353,7 +340,7 @@ class Evidence(NamedTuple):
         return np.zeros(count), np.bincount(shown, minlength=count)
 
 
-def make_plan(evidence: Evidence, limits: QuestionLimits, seed: int) -> JudgePlan:
+def make_plan(evidence: Evidence, flips: int, triples: int, repeats: int, seed: int) -> JudgePlan:
     """The questions for the judge; none if there is no judge to ask."""
     plan, captions = JudgePlan(), evidence.captions
     if evidence.judge:
@@ -362,16 +349,22 @@ def make_plan(evidence: Evidence, limits: QuestionLimits, seed: int) -> JudgePla
     plan.pool = choose_pool(captions, pay_of, times)
     if not evidence.rules and captions.shows_nothing >= 0:
         plan.worth = plan.both(("", captions.texts[at]) for at in plan.pool)  # is it better than the neutral moment?
-    ask_for_consistency(plan, captions, limits, np.random.default_rng([seed, 25]))
+    ask_for_consistency(plan, captions, flips, triples, repeats, np.random.default_rng([seed, 25]))
     if isinstance(evidence.episodes, EpisodePairs):
         plan.episodes = plan.both(zip(evidence.episodes.early, evidence.episodes.late, strict=True))
     return plan
 
 
 def examine(
-    evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers, second: Opinion | str = "no second judge is named"
+    evidence: Evidence,
+    plan: JudgePlan,
+    answers: JudgeAnswers,
+    second: tuple[str, np.ndarray] | str = "no second judge is named",
 ) -> Findings:
-    """The findings about a reward and its judge; `second`: another judge's opinion, or the reason why it is missing."""
+    """The findings about a reward and its judge.
+
+    `second`: another judge, and its P(second is better) for the pairs in both orders, [F]; or why this is missing.
+    """
     captions = evidence.captions
     if len(plan.worth):
         captions = with_asked_worth(captions, plan, answers, evidence.soft)

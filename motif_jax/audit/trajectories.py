@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
@@ -290,26 +291,22 @@ def _cell(text: str | None) -> Any:
 class _Column:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
-        self.repetition = array("d")  # of each different text
-        self.of_row, self.repetition_of_row, self.seen = array("q"), array("d"), False
+        self.of_row, self.seen = array("q"), False
 
-    def add(self, row: Mapping[str, Any], name: str) -> None:
-        text = row.get(name)
-        _expect(text is None or type(text) in (int, str), name, text)
-        whole = text = "" if text is None else str(text)
+    def add(self, row: Mapping[str, Any], name: str) -> str:
+        """Returns the whole text."""
+        value = row.get(name)
+        _expect(value is None or type(value) in (int, str), name, value)
+        whole = text = "" if value is None else str(value)
         self.seen |= text != ""
         if len(text) > LONGEST_TEXT:
             mark = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest().translate(LETTERS)
             text = f"{text[:LONGEST_TEXT]}... {mark}"
-        number = self.numbers.get(text, len(self.numbers))
-        if number == len(self.numbers):
-            if number < MOST_TEXTS:
-                self.numbers[text] = number
-                self.repetition.append(repetition_of(whole))
-            else:  # a hash still tells whether two steps are the same
-                number = MOST_TEXTS + (hash(text) & LAST_STEP - 1)
-        self.repetition_of_row.append(self.repetition[number] if number < MOST_TEXTS else repetition_of(whole))
-        self.of_row.append(number)
+        if len(self.numbers) < MOST_TEXTS:
+            self.of_row.append(self.numbers.setdefault(text, len(self.numbers)))
+        else:  # a hash still tells whether two steps are the same
+            self.of_row.append(self.numbers.get(text, MOST_TEXTS + (hash(text) & LAST_STEP - 1)))
+        return whole
 
     def finish(self, order: np.ndarray, what: str) -> Texts:
         number = np.array(self.of_row, np.int64)[order]
@@ -323,6 +320,7 @@ class _Column:
 LETTERS = str.maketrans("0123456789", "ghijklmnop")  # texts that differ only in digits are of one kind
 
 
+@functools.lru_cache(128)  # a text may have a mebibyte
 def repetition_of(text: str) -> float:
     """The share of a text's phrases, of PHRASE words each, that it has said before; NaN for a short text."""
     words = without_digits(text.lower()).split() if len(text) >= 2 * FEWEST_WORDS - 1 else ()
@@ -338,7 +336,8 @@ class _Reader:
         self.steps_of = array("q")  # rows of each episode
         self.outcome, self.has_ended = array("d"), bytearray()  # of each episode
         self.says_ended = False  # whether rows have the column
-        self.episode, self.step, self.line, self.worth = array("q"), array("q"), array("q"), array("d")
+        self.episode, self.step, self.line = array("q"), array("q"), array("q")
+        self.worth, self.repetition = array("d"), array("d")
         self.rewards: dict[str, array[float]] = {}
         self.captions, self.observations, self.prompts = _Column(), _Column(), _Column()
         self.unread: dict[str, None] = {}
@@ -348,13 +347,14 @@ class _Reader:
             raise ValueError(f"there are more than {MOST_ROWS:,} rows")
         episode = self._episode(row.get("episode"))
         step = row.get("step")
-        if step is None and self.has_ended[episode]:
-            raise ValueError(f"episode {shown(row['episode'])} has ended before, and the row has no step")
         if step is None:
+            if self.has_ended[episode]:
+                raise ValueError(f"episode {shown(row['episode'])} has ended before, and the row has no step")
             step = self.steps_of[episode]
         _expect(type(step) is int and 0 <= step <= LAST_STEP, "step", step)
         self._pay(row.get("reward"))
-        self.captions.add(row, "text" if "caption" not in row and "text" in row else "caption")
+        said = self.captions.add(row, "text" if "caption" not in row and "text" in row else "caption")
+        self.repetition.append(repetition_of(said))
         self.observations.add(row, "observation")
         self.prompts.add(row, "prompt")
         self.worth.append(_number(row.get("worth"), "worth"))
@@ -415,7 +415,7 @@ class _Reader:
             names, (np.cumsum(kept) - 1)[episode[order]],
             {name: np.array(paid)[order] for name, paid in self.rewards.items()},
             self.captions.finish(order, "caption (or text)"), self.observations.finish(order, "observation"),
-            np.array(self.captions.repetition_of_row)[order], np.array(self.prompts.of_row, np.int64)[order],
+            np.array(self.repetition)[order], np.array(self.prompts.of_row, np.int64)[order],
             np.array(self.worth)[order], np.array(self.outcome)[kept], int((~kept).sum()),
             [name[:LONGEST_TEXT] for name in list(self.unread)[:MOST_REWARDS]],
         )  # fmt: skip
@@ -463,12 +463,7 @@ class _Data(NamedTuple):
 def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
     """The record of the audit of a file; raises UserError for one that cannot be used. See `read_trajectories`."""
     trajectories = read_trajectories(file, outcome)
-    data = _data_of(trajectories)
-    most: list[dict[str, Any]] = []
-    if isinstance(data, str):
-        checks = [Check(name, skipped=data) for name in (*findings.CHECKS, findings.INVERSIONS, AGAIN)]
-    else:
-        checks, most = _check_steps(data)
+    checks, most = _check_steps(_data_of(trajectories))
     checks += [_check_outcome(trajectories), _check_flooding(trajectories)]
     judge = "" if np.isnan(trajectories.worth).all() else "the column worth"
     positive = {name: float(np.maximum(values, 0).sum()) for name, values in trajectories.rewards.items()}
@@ -545,18 +540,18 @@ def _with_fewer_kinds(captions: Captions, pays: np.ndarray, most: int) -> Captio
 # ---- the checks
 
 
-def _check_steps(data: _Data) -> tuple[list[Check], list[dict[str, Any]]]:
+def _check_steps(data: _Data | str) -> tuple[list[Check], list[dict[str, Any]]]:
     """The checks of single steps, and the kinds of captions that are paid most."""
+    if isinstance(data, str):
+        return [Check(name, skipped=data) for name in (*findings.CHECKS, findings.INVERSIONS, AGAIN)], []
     captions, steps = data.captions, data.steps
     worthless = "the file has no column worth" if np.isnan(data.worth).all() else ""
     judged = [Check(name, skipped=worthless) for name in (findings.INVERSIONS, AGAIN)]
     if not worthless:
         judged = [_check_order(data), _check_repeats(data)]
-    why = ""
+    why = "" if (steps.pay > 0).any() else "no step has a positive reward"
     if steps.episodes < findings.FEWEST:
         why = f"the file has {steps.episodes} episodes, and {findings.FEWEST} are needed"
-    elif not (steps.pay > 0).any():
-        why = "no step has a positive reward"
     if why:
         return [*(Check(name, skipped=why) for name in findings.CHECKS), *judged], []
     paid = findings.share_pay(steps, captions)

@@ -12,8 +12,6 @@ from motif_jax.audit.judge import (
     Evidence,
     JudgeAnswers,
     Labels,
-    Opinion,
-    QuestionLimits,
     episode_text,
     examine,
     make_plan,
@@ -28,7 +26,6 @@ DULL = [f"You see {what} here." for what in ("a rock", "an altar", "7 darts", "a
 DULL += [f"It is {what}." for what in ("dark", "solid", "locked", "cold", "late", "quiet", "no use", "too far", "wet")]
 EXPLOIT, FARMED, HELD = "You look at {} things.", "You kick door {}.", "You stand on item {}."
 STANDS = 8  # steps in a row
-LIMITS = QuestionLimits(flips=400, triples=300, repeats=200)
 PAIRS, EPISODES, STEPS = 5000, 100, 300
 
 
@@ -156,7 +153,7 @@ class Simulated:
             self.captions, not self.wrong.asked, agent, still, {"score": scores}, self.labels(agent),
             EpisodePairs(words[False], words[True], returns[False], returns[True]),
         )  # fmt: skip
-        plan = make_plan(evidence, LIMITS, 0)
+        plan = make_plan(evidence, flips=400, triples=300, repeats=200, seed=0)
         again = self.ask([plan.questions[at] for at in plan.repeats])
-        second = Opinion("rules", self.second([plan.questions[at] for at in plan.flips[:, 0]]))
+        second = "rules", self.second([plan.questions[at] for at in plan.flips[:, 0]])
         return examine(evidence, plan, JudgeAnswers(self.ask(plan.questions), again), second)

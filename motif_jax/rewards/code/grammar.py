@@ -162,19 +162,11 @@ FIXES = {  # for characters that are not in the language
 } | dict.fromkeys("0123456789", "a number is written as 20, 0.5 or 1e-3")
 
 
-class Place(NamedTuple):
-    """A place in a program, counted from 1."""
-
-    line: int
-    column: int
-
-
 class ProgramError(UserError):
     """An error in a program: one sentence that begins with its place."""
 
-    def __init__(self, place: Place, sentence: str):
-        super().__init__(f"line {place.line}, column {place.column}: {sentence}")
-        self.place = place
+    def __init__(self, place: str, sentence: str):
+        super().__init__(f"{place}: {sentence}")
 
 
 class Token(NamedTuple):
@@ -182,7 +174,7 @@ class Token(NamedTuple):
 
     kind: str  # "number", "text", "name", "end", or the symbol
     value: str | float
-    place: Place
+    place: str  # as place_of gives it
 
     def __str__(self) -> str:
         return "the end" if self.kind == "end" else shown(self.value)
@@ -191,7 +183,7 @@ class Token(NamedTuple):
 def tokenize(text: str) -> list[Token]:
     """The tokens of a program; the last is of kind "end". Raises ProgramError."""
     if len(text) > MOST_BYTES:
-        raise ProgramError(Place(1, 1), f"a program has at most {MOST_BYTES:,} bytes, not {len(text):,}")
+        raise ProgramError(place_of(text, 0), f"a program has at most {MOST_BYTES:,} bytes, not {len(text):,}")
     tokens, at = list[Token](), 0
     while at < len(text):
         match, place = TOKEN.match(text, at), place_of(text, at)
@@ -210,9 +202,10 @@ def tokenize(text: str) -> list[Token]:
     return [*tokens, Token("end", "", place_of(text, at))]
 
 
-def place_of(text: str, at: int) -> Place:
-    """The place of an offset."""
-    return Place(text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
+def place_of(text: str, at: int) -> str:
+    """The place of an offset, counted from 1."""
+    line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+    return f"line {line}, column {column}"
 
 
 # ---- the typed tree
@@ -230,7 +223,7 @@ class Expression(NamedTuple):
     entry: Entry | None = None  # of a value that is read
     viewpoint: Viewpoint | None = None  # of `distance`
     memory: int = -1  # the number of the value that the node remembers over steps; -1: none
-    place: Place = Place(1, 1)
+    place: str = ""
     levels: int = 1  # of the tree below it, itself included
     strength: int = 0  # of an operator between operands
 
@@ -369,9 +362,9 @@ class _Parser:
         _check_depth(self._open, token)
 
     def _close(self, opened: Token) -> None:
-        token, (line, column) = self._take(), opened.place
+        token = self._take()
         if token.kind != ")":
-            raise ProgramError(token.place, f"expected ')' for {opened} of line {line}, column {column}, not {token}")
+            raise ProgramError(token.place, f"expected ')' for {opened} of {opened.place}, not {token}")
         self._open -= 1
 
     # ---- names and operators

@@ -57,10 +57,11 @@ class Readable(NamedTuple):
 
     def checked(self) -> Readable:
         """Itself; raises ValueError if its parts do not fit each other, as worlds and checkpoints are foreign."""
+        moments = {name: entry for name, entry in self.entries.items() if _is_sound(name, entry) and entry.of == MOMENT}
         wrong: list[tuple[object, object]]
         wrong = [(name, entry) for name, entry in self.entries.items() if not _is_sound(name, entry)]
-        wrong += [(name, one) for name, one in self.viewpoints.items() if not _fits(self.entries, name, one)]
-        wrong += [(name, "no value of a moment") for name in self.still if not _is_of_moment(self.entries, name)]
+        wrong += [(name, one) for name, one in self.viewpoints.items() if not _fits(moments, name, one)]
+        wrong += [(name, "no value of a moment") for name in self.still if name not in moments]
         for name, what in wrong:
             raise ValueError(f"{shown(name)} is {shown(what)}")
         return self
@@ -106,16 +107,13 @@ def readable_from(record: Any) -> Readable:
     return Readable(entries, viewpoints, tuple(record["still"])).checked()
 
 
-def _is_sound(name: object, entry: Entry) -> bool:
+def _is_sound(name: str, entry: Entry) -> bool:
     """Whether the parts of an entry fit each other."""
     shape, cell = entry.shape, entry.cell
     axes = {NUMBER: range(MOST_AXES + 1), FLAG: range(1), GRID: range(1, MOST_AXES + 1), TEXTS: range(1, 2)}
     return (
-        isinstance(name, str)
-        and NAME.fullmatch(name) is not None
+        NAME.fullmatch(name) is not None
         and name not in WORDS
-        and isinstance(entry.observation, str)
-        and isinstance(entry.after, str)
         and entry.of == (STEP if entry.observation.startswith(PREFIX) else MOMENT)
         and all(type(number) is int for number in (*shape, *cell))
         and len(shape) in axes.get(entry.type, ())
@@ -137,13 +135,9 @@ def _after(name: str, specs: Mapping[str, ArraySpec]) -> str:
     return f"{PREFIX}{name}" if result and result[:2] == specs[name][:2] else ""
 
 
-def _is_of_moment(entries: Mapping[str, Entry], name: object) -> bool:
-    return isinstance(name, str) and name in entries and entries[name].of == MOMENT
-
-
-def _fits(entries: Mapping[str, Entry], name: object, viewpoint: object) -> bool:
+def _fits(moments: Mapping[str, Entry], name: str, viewpoint: object) -> bool:
     """Whether a grid has two axes of cells and the plane that its viewpoint names."""
-    entry = entries.get(name) if isinstance(name, str) else None
+    entry = moments.get(name)
     if not isinstance(viewpoint, Viewpoint) or entry is None or entry.type != GRID:
         return False
     plane, planes = viewpoint.plane, entry.shape[0 if viewpoint.planes_first else -1]
@@ -151,7 +145,7 @@ def _fits(entries: Mapping[str, Entry], name: object, viewpoint: object) -> bool
         len(entry.shape) == (2 if plane is None else 3)
         and (plane is None or (type(plane) is int and 0 <= plane < planes))
         and all(
-            type(one) is int or (_is_of_moment(entries, one) and entries[str(one)].type == NUMBER)
+            type(one) is int or (one in moments and moments[str(one)].type == NUMBER)
             for one in (viewpoint.row, viewpoint.column)
         )
     )

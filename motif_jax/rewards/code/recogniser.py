@@ -14,6 +14,7 @@ import bisect
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -452,16 +453,14 @@ ONE = "+-*/(),"  # symbols of one character that is not the beginning of another
 ALPHABET = {*DIGITS, *ONE, *'<>=!. "', *"".join((*FUNCTIONS, *OPERATORS, "not"))}  # and the letters of names
 
 
+@dataclass(frozen=True, eq=False)
 class Spelling:
     """A text so far; equal ones of a speller are the same object."""
 
-    def __init__(self, states: tuple[State, ...], part: str, blank: bool, quoted: frozenset[int]):
-        self.states = states  # after its whole terminals: two, if a word may be a name or a function
-        self.part = part  # of the next terminal; if quotes may hold any text, blanks, and "x"s once it is not blank
-        self.blank = blank  # may follow
-        self.quoted = quoted  # see `Speller._shown`: of the texts in quotes so far, if they are parts of given ones
-        self.after = dict[str, "Spelling | None"]()
-        self.words: dict[str, tuple[State, ...]] | None = None  # the terminals that may follow, and the states then
+    states: tuple[State, ...]  # after its whole terminals: two, if a word may be a name or a function
+    part: str = ""  # of the next terminal; if quotes may hold any text, blanks, and "x"s once it is not blank
+    blank: bool = True  # may follow
+    quoted: frozenset[int] = frozenset()  # of texts in quotes that are parts of given ones, see `Speller._shown`
 
     @property
     def in_quotes(self) -> bool:
@@ -479,20 +478,14 @@ class Speller:
         self.grammar = grammar
         self._texts = [*dict.fromkeys(text for text in map(str.strip, texts) if is_plain(text))]
         self.phrases = sorted({phrase for text in self._texts for phrase in phrases_of(text)})
-        self._known, self._shown = functools.cache(Spelling), functools.cache(self._find_shown)
+        self._at, self.step = functools.cache(Spelling), functools.cache(self._step)
+        self._following, self._shown = functools.cache(self._find_following), functools.cache(self._find_shown)
         self.start = self._at((grammar.start,), blank=False)
 
     def forget(self) -> None:
         """Frees the spellings of earlier texts; those in use go on."""
-        self._known.cache_clear()
-        self._shown.cache_clear()
-        self.start.after.clear()
-
-    def step(self, spelling: Spelling, character: str) -> Spelling | None:
-        """The text with one more character; None if it could not become a program then."""
-        if character not in spelling.after:
-            spelling.after[character] = self._step(spelling, character)
-        return spelling.after[character]
+        for known in (self._at, self.step, self._following, self._shown):
+            known.cache_clear()
 
     def ends(self, spelling: Spelling) -> bool:
         whole = self._whole(spelling)
@@ -506,7 +499,7 @@ class Speller:
                 part = self._new_text(part, spelling.quoted)
             added = f"{part[len(spelling.part) - 1 :] or 'x' * (not part.strip())}{QUOTE}"
         elif self._whole(spelling) is None:
-            words = [word for word in self._following(spelling) if word.startswith(spelling.part)]
+            words = [word for word in self._following(spelling.states) if word.startswith(spelling.part)]
             added = min(words, key=len)[len(spelling.part) :] if words else "1" if "." in spelling.part else ".1"
         for character in added:
             following = self.step(spelling, character)
@@ -519,23 +512,16 @@ class Speller:
             rest = [f'"{self._new_text("", spelling.quoted)}"' if one == WORD else one for one in rest]
         return f"{added} {' '.join(rest)}".rstrip()
 
-    def _at(
-        self, states: tuple[State, ...], part: str = "", blank: bool = True, quoted: frozenset[int] = frozenset()
-    ) -> Spelling:
-        return self._known(states, part, blank, quoted)
-
-    def _following(self, spelling: Spelling) -> dict[str, tuple[State, ...]]:
-        """The terminals that may follow the complete ones, by their text or form; "" is the end of the program."""
-        at = self._at(spelling.states)
-        if at.words is None:
-            at.words = {}
-            for state in at.states:
-                for terminal, after in self.grammar.following(state):
-                    at.words[terminal.text] = (*at.words.get(terminal.text, ()), after)
-        return at.words
+    def _find_following(self, states: tuple[State, ...]) -> dict[str, tuple[State, ...]]:
+        """The terminals that may follow these states, by their text or form; "" is the end of the program."""
+        following = dict[str, tuple[State, ...]]()
+        for state in states:
+            for terminal, after in self.grammar.following(state):
+                following[terminal.text] = (*following.get(terminal.text, ()), after)
+        return following
 
     def _follow(self, spelling: Spelling, text: str) -> Spelling | None:
-        states = self._following(spelling).get(text)
+        states = self._following(spelling.states).get(text)
         return self._at(states, quoted=spelling.quoted) if states else None
 
     def _whole(self, spelling: Spelling) -> Spelling | None:
@@ -550,6 +536,7 @@ class Speller:
         return self._follow(spelling, part)
 
     def _step(self, spelling: Spelling, character: str) -> Spelling | None:
+        """The text with one more character; None if it could not become a program then."""
         part = spelling.part
         if spelling.in_quotes:
             return self._quoted(spelling, character)
@@ -563,11 +550,11 @@ class Speller:
             return self._at(at.states, blank=False, quoted=at.quoted) if at.blank else None
         if character in ONE:
             return self._follow(at, character)
-        begins = WORD in self._following(at) if character == QUOTE else self._continues(at, character)
+        begins = WORD in self._following(at.states) if character == QUOTE else self._continues(at, character)
         return self._at(at.states, character, quoted=at.quoted) if begins else None
 
     def _continues(self, spelling: Spelling, part: str) -> bool:
-        following = self._following(spelling)
+        following = self._following(spelling.states)
         if part[0] not in DIGITS:
             return any(one.startswith(part) for one in following)
         if not PART.fullmatch(part):

@@ -30,9 +30,9 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "min": np.minimum, "max": np.maximum,
     "negative": np.negative, "abs": np.abs,
 }  # fmt: skip
-LOGIC: dict[str, Callable[..., Any]] = {"and": np.logical_and, "or": np.logical_or, "not": np.logical_not}
-COMPARE: dict[str, Callable[..., Any]] = {
+OF_FLAGS: dict[str, Callable[..., Any]] = {  # operators whose results are flags
     "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
+    "and": np.logical_and, "or": np.logical_or, "not": np.logical_not,
 }  # fmt: skip
 
 
@@ -121,8 +121,8 @@ class _Steps:
                 return cells.view(np.uint8).sum(axis=-1, dtype=least).astype(np.float64)
             case "distance":
                 return self._distance(one, before)
-        if of_flags := COMPARE.get(one.kind) or LOGIC.get(one.kind):
-            return of_flags(*(self.value(part, before) for part in one.args))
+        if one.kind in OF_FLAGS:
+            return OF_FLAGS[one.kind](*(self.value(part, before) for part in one.args))
         result, *others = (self.number(part, before) for part in one.args)
         if not others:
             return ARITHMETIC[one.kind](result)
@@ -186,7 +186,7 @@ class _Steps:
             part.reshape(*self.shape, -1) if arg.type == GRID else _comparable(part, grid)[..., None]
             for part, arg in zip(parts, one.args, strict=True)
         ]
-        return COMPARE[one.kind](*parts)
+        return OF_FLAGS[one.kind](*parts)
 
     def _distance(self, one: Expression, before: bool) -> np.ndarray:
         grid, viewpoint = self.value(one.args[0], before), one.viewpoint

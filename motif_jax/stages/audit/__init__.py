@@ -22,7 +22,7 @@ import motif_jax
 from motif_jax.annotation.annotator import Answered, AskingCounts, Incomplete, Question
 from motif_jax.annotation.backends import OpenBackend, find_backend, open_judge, opened
 from motif_jax.annotation.section import AnnotateSection
-from motif_jax.audit.judge import JudgeAnswers, JudgePlan, Opinion, describe
+from motif_jax.audit.judge import JudgeAnswers, JudgePlan, describe
 from motif_jax.config.table import PATH, Whole, flatten, shown, value
 from motif_jax.console import print_line
 from motif_jax.envs.texts import texts_of
@@ -113,8 +113,8 @@ def check_second(config: AnnotateConfig, named: str) -> None:
         annotate.check(AnnotateConfig(seed=config.seed, env=config.env, annotate=second))
 
 
-def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) -> Opinion | str:
-    """The second judge's answers about the first judge's pairs in both orders; or the reason for their lack."""
+def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) -> tuple[str, np.ndarray] | str:
+    """The second judge, and its answers about the first one's pairs in both orders; or the reason for their lack."""
     if not named:
         return "no second judge is named"
     if not len(plan.pairs):
@@ -123,7 +123,7 @@ def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) 
     own.flips = own.both(plan.questions[at] for at in plan.flips[:, 0])
     second = AnnotateConfig(seed=config.seed, env=config.env, annotate=second_section(config.annotate, named))
     answers = ask(second, own, file, stage="audit, second judge")
-    return Opinion(named, answers.mean(own.flips))
+    return named, answers.mean(own.flips)
 
 
 FOLDER, FILE = "audit", "audit"

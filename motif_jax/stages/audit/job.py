@@ -12,7 +12,7 @@ from motif_jax.annotation.backends import Lexicon, OpenBackend, Oracle, find_bac
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit import findings
 from motif_jax.audit.findings import SECOND, Captions, Figures, Steps, group_captions, mean_by
-from motif_jax.audit.judge import EpisodePairs, Evidence, Labels, QuestionLimits, episode_text, examine, make_plan
+from motif_jax.audit.judge import EpisodePairs, Evidence, Labels, episode_text, examine, make_plan
 from motif_jax.audit.trajectories import audit_file
 from motif_jax.captions import decode
 from motif_jax.console import print_line
@@ -64,8 +64,7 @@ def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBacken
         )
     stage.bind(config)
     evidence = gather(config, workdir, players, *load_rewards(config, workdir))
-    limits = QuestionLimits(section.flips, section.triples, section.repeats)
-    plan = make_plan(evidence, limits, config.seed)
+    plan = make_plan(evidence, section.flips, section.triples, section.repeats, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
     opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
     found, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)

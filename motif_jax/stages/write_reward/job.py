@@ -36,14 +36,13 @@ from motif_jax.rewards.source import Arrays, Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.audit import ask
 from motif_jax.stages.evaluate import SUMMARY
-from motif_jax.stages.write_reward import FLAG, MODEL, RECORD, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
+from motif_jax.stages.write_reward import FLAG, MODEL, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
 from motif_jax.stages.write_reward.writers import Attempt, Brief, Writer, open_writer
 from motif_jax.structs import UserError
 
 GAMES, ROLLOUT = 8, 100
 COUNT = "event_message_count"
 KEPT = 2_000  # characters of a text with an error
-SHOWN_PROGRAMS = 200  # in the report
 LONGEST_SHOWN = 500  # characters of a program in the table
 IDLE, MANY = 0.1, 0.5
 OFTEN = 5
@@ -285,7 +284,7 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
     figures += [(f"{len(trials):,}", "programs tried"), (f"{results['episodes']:,}", "recorded episodes")]
     found = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
     rows = []
-    for number, row in trials[:SHOWN_PROGRAMS]:
+    for number, row in trials:
         remarks = [*row.get("findings", ())]
         if trained := row.get("trained"):
             agent, random = trained["return"]
@@ -294,7 +293,6 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
         cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} …"
         agreement = _percent(row.get("agreement"))
         rows.append([str(number), f"<code>{esc(cut)}</code>", agreement, esc("; ".join(remarks) or row["error"])])
-    left_out = len(trials) - SHOWN_PROGRAMS
     return [
         f'<p class="soft">{esc(words)}</p>',
         "" if results["found"] else "<p>No reward was found; this program came closest.</p>",
@@ -303,7 +301,6 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
         f"<p>Found on recorded episodes:</p><ul>{found}</ul>" if found else '<p class="soft">Nothing found.</p>',
         "<h3>All programs</h3>",
         table(("round", "program", "agrees", "found, or why it cannot be read"), rows, numbers=(0, 2)),
-        f'<p class="soft">{left_out:,} more are in {esc(f"{STAGE_NAME}/{RECORD}")}.</p>' if left_out > 0 else "",
     ]
 
 
