@@ -13,8 +13,7 @@ from motif_jax.annotation.backends import Lexicon
 from motif_jax.captions import decode, encode
 from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT
-from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.learnt_source import Captioned
+from motif_jax.rewards.learnt_source import Captioned, Reward
 from motif_jax.rewards.online import source as online_source
 from motif_jax.rewards.online import store as online_store
 from motif_jax.rewards.online.source import OnlineSource

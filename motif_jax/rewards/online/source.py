@@ -29,8 +29,7 @@ from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.files import json_line, keep_lines
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.rewards.learnt import load_reward
-from motif_jax.rewards.learnt_source import Captioned, captioned_facts
+from motif_jax.rewards.learnt_source import Captioned, captioned_facts, load_reward
 from motif_jax.rewards.online.kinds import MAKERS, OnlineKind, Ranking, TrainingSettings
 from motif_jax.rewards.online.store import NOTHING, REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.section import (

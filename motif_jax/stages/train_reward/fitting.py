@@ -36,7 +36,7 @@ from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, count, mix, soft_target, to_codes
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.rewards import preference
-from motif_jax.rewards.learnt import FLAG, read_checkpoint, read_quantiles
+from motif_jax.rewards.learnt_source import FLAG, read_checkpoint, read_quantiles
 from motif_jax.rewards.statistics import (
     RewardStatistics,
     calibration,
