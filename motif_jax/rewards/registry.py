@@ -324,8 +324,6 @@ def _parse_sum(text: str, known: Collection[str], flag: str) -> Sum:
 
 Weights = tuple[float, ...]  # of a mixture, by option
 MIXTURES_FLAG = "--config.policy.control.coefficients"
-LARGEST, SMALLEST = 1000.0, 1e-6  # coefficients, beside 0; divided by their sum, they are more than 0 in float32
-LIMITS = f"a number from {SMALLEST:g} to {LARGEST:g}"
 MOST_MIXTURES = 1024
 
 
@@ -351,14 +349,10 @@ def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
 def parse_coefficients(text: str) -> tuple[float, ...]:
     """Parses `config.policy.control.coefficients`."""
     coefficients = tuple(map(to_number, text.split(",")))
-    if len(set(coefficients)) < max(len(coefficients), 2) or not all(map(_is_coefficient, coefficients)):
-        needed = f"at least two different coefficients, each 0 or {LIMITS}"
+    if len(set(coefficients)) < max(len(coefficients), 2) or not all(0 <= number <= MOST for number in coefficients):
+        needed = f"at least two different coefficients, each from 0 to {MOST:g}"
         raise UserError(f"mixtures need {needed}, not {shown(text)} ({MIXTURES_FLAG})")
     return coefficients
-
-
-def _is_coefficient(number: float) -> bool:
-    return number == 0 or SMALLEST <= number <= LARGEST
 
 
 def behaviours_of(plan: Mapping[str, Any]) -> list[str]:
@@ -392,6 +386,6 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
             hint = suggest(name, names, "choose from these")
             raise UserError(f"the policy mixes {known}, not {name!r}: {hint}")
         weights[name] = to_number(number) if equals else 1.0
-    if not all(map(_is_coefficient, weights.values())) or not any(weights.values()):
-        raise UserError(f"the coefficients of a mixture must be 0 or {LIMITS}, and not all 0: {text!r}")
+    if not all(0 <= weight <= MOST for weight in weights.values()) or not any(weights.values()):
+        raise UserError(f"the coefficients of a mixture must be from 0 to {MOST:g}, and not all 0: {text!r}")
     return _scaled(tuple(weights.get(name, 0.0) for name in names), plan["sum_to_one"])
