@@ -357,11 +357,20 @@ NO_REWARD = dict.fromkeys(("reward", "goal", "threshold", "count_exponent"))  # 
 
 def make_mix(section: RewardsSection, reward: Reward | None) -> Mix:
     """Reads from the config how the game's reward and the learnt reward are combined."""
-    threshold = float("-inf")
+    threshold, best = float("-inf"), 0.0
     if reward and section.threshold_quantile >= 0:
         threshold = reward.statistics.quantile(section.threshold_quantile)
+    if reward and section.pay == "share":
+        if reward.reads_only_messages and reward.statistics.anchor is not None:
+            often = reward.counts >= min(LEAST_TIMES, int(reward.counts.max(initial=0)))
+            best = float(reward.table().normalised[often].max(initial=0))
+        if best <= 0:
+            raise UserError(
+                "shares of the best reward need a reward that reads messages alone, and pays a moment without a "
+                "message 0 and others more: train one with --config.reward.anchor=neutral (--config.policy.pay)"
+            )
     return Mix(
-        best=best_value(reward) if reward and section.pay == "share" else 0.0,
+        best=best,
         extrinsic=section.extrinsic_coefficient,
         intrinsic=section.intrinsic_coefficient if reward else 0.0,
         scale=section.reward_scale,
@@ -369,20 +378,6 @@ def make_mix(section: RewardsSection, reward: Reward | None) -> Mix:
         threshold=threshold,
         count_exponent=section.count_exponent,
     )
-
-
-def best_value(reward: Reward) -> float:
-    """The highest normalised reward of captions that training showed often, to measure shares by."""
-    best = 0.0
-    if reward.reads_only_messages and reward.statistics.anchor is not None:
-        often = reward.counts >= min(LEAST_TIMES, int(reward.counts.max(initial=0)))
-        best = float(reward.table().normalised[often].max(initial=0))
-    if best <= 0:
-        raise UserError(
-            "shares of the best reward need a reward that reads messages alone, and pays a moment without a message 0 "
-            "and others more: train one with --config.reward.anchor=neutral (--config.policy.pay)"
-        )
-    return best
 
 
 def reward_checksum(reward: Reward) -> str:

@@ -20,7 +20,7 @@ the memory of their state. A source of your own is one class:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -149,21 +149,12 @@ class Weighted(NamedTuple):
     source: RewardSource
 
 
-class RewardSources:
+class RewardSources(tuple[Weighted, ...]):
     """All sources of a training run or a checkpoint: their rewards, state and metrics.
 
     A checkpoint has the arrays of each source in `sources/NAME`, and a fact `sources` with its `class`, `coefficient`
     and `facts` by name.
     """
-
-    def __init__(self, sources: Iterable[Weighted] = ()):
-        self._all = tuple(sources)
-
-    def __iter__(self) -> Iterator[Weighted]:
-        return iter(self._all)
-
-    def __len__(self) -> int:
-        return len(self._all)
 
     def get(self, name: str) -> Any:
         """The source with this name; None if it is not in the list."""
