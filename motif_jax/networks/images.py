@@ -137,11 +137,6 @@ def tile_rows(crop: jax.Array) -> jax.Array:
     return jnp.stack(rows).astype(jnp.int32)
 
 
-def look_up(table: jax.Array, rows: jax.Array) -> jax.Array:
-    """Sums K rows of a table. [R, outputs] and [K, N, ...] -> [N, ..., outputs]"""
-    return sum((table[row] for row in rows[1:]), table[rows[0]])
-
-
 def fan_in_uniform(rngs: nnx.Rngs, shape: tuple[int, ...], inputs: int) -> nnx.Param:
     """Initialises weights or biases as PyTorch does: uniformly within 1 / sqrt(inputs)."""
     bound = 1 / math.sqrt(inputs)
@@ -256,7 +251,8 @@ convolve_looked_up.defvjp(_forward, _backward)
 
 
 def _first(table: jax.Array, bias: jax.Array, rows: jax.Array) -> jax.Array:
-    y = elu(look_up(table, rows).astype(bias.dtype) + bias)  # [N, 256, 32]
+    total: jax.Array = sum((table[row] for row in rows[1:]), table[rows[0]])
+    y = elu(total.astype(bias.dtype) + bias)  # [N, 256, 32]
     return y.reshape(len(y), 8, 8, -1)
 
 

@@ -113,9 +113,13 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                     row = measure(rewards, data, jax.device_get(state.sums)) | {"epoch": epoch}
                     history.append(row | {"seconds": round(time.monotonic() - started, 2)})
                     metrics.write(epoch, history[-1])
+                    seen = rewards[data.split.train].reshape(-1)
+                    raw, counts = (seen, np.ones(len(seen))) if values is None else (values, data.counts)
+                    decimals = 2 if section.reference_quantiles else None  # as in the published system
+                    anchor = neutral_reward(rewards, data) if section.is_anchored else None
                     metadata = {
                         "epoch": epoch, "items": items, "history": history, "model": section.network,
-                        "statistics": statistics_of(section, values, rewards, data).record(),
+                        "statistics": summarise_values(raw, counts, decimals, anchor).record(),
                         "parameters": sum(array.size for array in jax.tree.leaves(state.params)),
                         "annotators": data.weights, "labels": data.checksums, "pairs": len(data.dataset),
                         "config": to_plain(config),
@@ -188,21 +192,18 @@ def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
             "reward that reads messages alone (--config.reward.annotators, .blstats, .crop, .glyphs)"
         )
     trained = np.concatenate([split.train, np.arange(len(dataset), len(target))])
-    return LabelledPairs(
-        dataset, find_extra(dataset, section), table, ids, target, targets, hard, sided, weights, checksums, split,
-        trained, counts,
-    )  # fmt: skip
-
-
-def find_extra(dataset: PairDataset, section: TrainReward) -> preference.Extra | None:
-    """The inputs of the model beside the message; None if it reads only messages."""
     needed = observations_beside(section.network)
     if missing := [key for key in needed if key not in dataset.data]:
         what = f"dataset {str(dataset.path)!r} has no data/{missing[0]}.npy, which this reward reads"
         raise UserError(f"{what} (for glyphs --config.collect.save_glyphs; --config.reward.blstats, .crop, .glyphs)")
-    if not needed:
-        return None
-    return lambda rows: inputs_beside(section.network, {key: dataset.data[key][rows] for key in needed})
+
+    def extra(rows: np.ndarray) -> dict[str, np.ndarray]:
+        return inputs_beside(section.network, {key: dataset.data[key][rows] for key in needed})
+
+    return LabelledPairs(
+        dataset, extra if needed else None, table, ids, target, targets, hard, sided, weights, checksums, split,
+        trained, counts,
+    )  # fmt: skip
 
 
 def check_targets(target: np.ndarray, names: str) -> None:
@@ -291,18 +292,6 @@ def neutral_reward(rewards: np.ndarray, data: LabelledPairs) -> float | None:
     """The mean raw reward of the training steps without a message; None without such steps. `rewards`: [N, 2, L]"""
     silent = np.asarray(~data.table.messages.any(1))[data.ids[data.trained]]
     return float(rewards[data.trained][silent].mean(dtype=np.float64)) if silent.any() else None
-
-
-def statistics_of(
-    section: TrainReward, values: np.ndarray | None, rewards: np.ndarray, data: LabelledPairs
-) -> RewardStatistics:
-    """Statistics that normalise the reward; the arguments are those of `value_pairs`."""
-    decimals = 2 if section.reference_quantiles else None  # as in the published system
-    anchor = neutral_reward(rewards, data) if section.is_anchored else None
-    if values is None:
-        flat = rewards[data.split.train].reshape(-1)
-        return summarise_values(flat, np.ones(len(flat)), decimals, anchor)
-    return summarise_values(values, data.counts, decimals, anchor)
 
 
 def measure(rewards: np.ndarray, data: LabelledPairs, sums: preference.Sums) -> dict[str, Any]:
