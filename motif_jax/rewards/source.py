@@ -260,7 +260,7 @@ def make_sources(setting: Setting) -> RewardSources:
     sources = []
     for choice in chosen(setting.config):
         with user_code(choice.path):
-            source = load_class(choice.path, "reward source", FLAG).make(setting._replace(choice=choice))
+            source: RewardSource = load_class(choice.path, "reward source", FLAG).make(setting._replace(choice=choice))
             sources.append(Weighted(choice.name, choice.path, choice.coefficient, source))
     return RewardSources(sources)
 
@@ -271,6 +271,8 @@ def sources_from(facts: Mapping[str, Any], checkpoint: Mapping[str, Any], truste
     for name, saved in facts["sources"].items():
         if (path := saved["class"]) in allowed:
             with user_code(path):
-                source = load_class(path, "reward source", FLAG).rebuild(arrays.get(name, {}), saved["facts"])
+                source: RewardSource = load_class(path, "reward source", FLAG).rebuild(
+                    arrays.get(name, {}), saved["facts"]
+                )
             sources.append(Weighted(name, path, saved["coefficient"], source))
     return RewardSources(sources)
