@@ -27,7 +27,7 @@ from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.mesh import describe_memory, local_copy, needed_bytes, place
 from motif_jax.policies.model import padded_size
-from motif_jax.rewards.sources import RewardSources
+from motif_jax.rewards.source import RewardSources
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy import Profile, takes_turns
 from motif_jax.stages.train_policy.parts import (

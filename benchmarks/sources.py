@@ -12,12 +12,10 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.rewards.code.grammar import check
 from motif_jax.rewards.code.names import CAPTION, find_readable
 from motif_jax.rewards.code.running import Runner
-from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.learnt_source import LearntSource, make_mix
+from motif_jax.rewards.learnt_source import LearntSource, Reward, make_mix
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.rewards.registry import LEARNT, SOURCES
-from motif_jax.rewards.source import Arrays
-from motif_jax.rewards.sources import RewardSources, Weighted
+from motif_jax.rewards.source import Arrays, RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 
 TERMS = (

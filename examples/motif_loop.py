@@ -36,8 +36,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model
-from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.learnt_source import LearntSource, Mix
+from motif_jax.rewards.learnt_source import LearntSource, Mix, Reward
 from motif_jax.rewards.preference import (
     PairBatches,
     epoch_order,

@@ -3,7 +3,7 @@
 from motif_jax.audit.recording import record
 from motif_jax.language.loaded import Language, load_language
 from motif_jax.policies.playing import Act, Policy, load_policy
-from motif_jax.rewards.learnt import Liked, Reward, Values, export_reward, load_reward
+from motif_jax.rewards.learnt_source import Liked, Reward, Values, export_reward, load_reward
 
 __all__ = [
     "Act", "Language", "Liked", "Policy", "Reward", "Values", "export_reward", "load_language", "load_policy",

@@ -7,7 +7,7 @@ from motif_jax.contrib.words import read_vectors
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.devices.releases import write_release
 from motif_jax.policies.model import make_policy_model
-from motif_jax.rewards.learnt import EMBEDDING, read_checkpoint
+from motif_jax.rewards.learnt_source import EMBEDDING, read_checkpoint
 
 OPTIONS = {"network": "small", "num_actions": 23, "dtype": "float32"}
 

@@ -20,7 +20,7 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.episodes.playback import messages_of, read_tracks
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, Preference
-from motif_jax.rewards.learnt import load_reward
+from motif_jax.rewards.learnt_source import load_reward
 
 FIGURES = ("agreement", "decided", "score", "level", "kills", "standing", "return")
 

@@ -9,7 +9,7 @@
 This is also the layout of a model on the Hugging Face Hub. The releases that come with the program are in
 motif_jax/zoo; their names are `motif_jax/NAME`. Reading a release does not execute code: it has only arrays, JSON and
 text, each file must have its SHA-256, and classes that the metadata name are used only if the program has them
-(rewards/sources.py). This module does not load JAX.
+(rewards/source.py). This module does not load JAX.
 """
 
 from __future__ import annotations

@@ -394,9 +394,6 @@ class GeneralEncoder(nnx.Module):
         self.reads, self.for_cpu, self.behaviour = tuple(specs), for_cpu, bool(behaviours)
         self.features = sum(kind.FEATURES for kind in kinds.values())
 
-    def prepare(self) -> None:
-        """Nothing depends on the parameters alone."""
-
     def __call__(self, observations: Observations, prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, features]"""
         if not self.for_cpu:
@@ -489,19 +486,15 @@ class OwnEncoder(nnx.Module):
         with calls(path):
             features = self.encoder(ones)
         self.features = self._check(features, ROWS)
-        after = self._variables()
-        unchanged = {name for name in before.keys() & after.keys() if np.array_equal(before[name], after[name])}
-        if changed := [name for name in {**before, **after} if name not in unchanged]:
-            why = f"its call changes {changed[0]!r}, and changes are lost, as those of nnx.BatchNorm and nnx.Dropout"
-            raise self._error(f"{why}: use nnx.LayerNorm")
+        for name, array in self._variables().items():
+            if name not in before or not np.array_equal(before[name], array):
+                why = f"its call changes {name!r}, and changes are lost, as those of nnx.BatchNorm and nnx.Dropout"
+                raise self._error(f"{why}: use nnx.LayerNorm")
         graph, state = nnx.split(self.encoder)
         more_rows = {name: jax.ShapeDtypeStruct((ROWS + 1, *x.shape[1:]), x.dtype) for name, x in ones.items()}
         with calls(path):  # as training compiles it, and with another number of rows
             features = jax.eval_shape(lambda state, ones: nnx.merge(graph, state)(ones), state, more_rows)
         self._check(features, ROWS + 1)
-
-    def prepare(self) -> None:
-        """Nothing depends on the parameters alone."""
 
     def __call__(self, observations: Observations, prepared: None = None) -> jax.Array:
         """Observations [N, ...] -> [N, features]"""
@@ -580,7 +573,7 @@ class PolicyNetwork(nnx.Module):
     def prepare(self) -> Any:
         """The part of `step` that depends only on the parameters, so that steps can share it."""
         with jax.named_scope("encoder"):
-            return self.encoder.prepare()
+            return self.encoder.prepare() if hasattr(self.encoder, "prepare") else None
 
     def step(
         self, observations: Observations, first: jax.Array, core: jax.Array, prepared: Any = None

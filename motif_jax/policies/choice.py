@@ -23,7 +23,7 @@ from motif_jax.structs import ArraySpec, UserError, naming
 
 if TYPE_CHECKING:
     from motif_jax.policies.model import Acted, Model, PlayerParameters, PolicyPlayer
-    from motif_jax.rewards.sources import RewardSources
+    from motif_jax.rewards.source import RewardSources
 
 LAST, ALL = "last", "all"
 

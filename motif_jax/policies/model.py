@@ -27,7 +27,7 @@ from motif_jax.networks.actions import CHOICES, OptionHeads, draw
 from motif_jax.networks.kinds import BEHAVIOUR, find_prompt_network, from_record, is_own
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.rewards.registry import Weights, mixtures
-from motif_jax.rewards.sources import PATHS, RewardSources, sources_from
+from motif_jax.rewards.source import PATHS, RewardSources, sources_from
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.metrics import Timers
 

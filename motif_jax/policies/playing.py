@@ -28,7 +28,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.networks.actions import draw
 from motif_jax.networks.kinds import BEHAVIOUR, FIXED, from_record
 from motif_jax.policies.model import probabilities, read_policy
-from motif_jax.rewards.learnt import Reward
+from motif_jax.rewards.learnt_source import Reward
 from motif_jax.rewards.registry import behaviours_of, find_behaviour, named
 from motif_jax.structs import ArraySpec, UserError
 

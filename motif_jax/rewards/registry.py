@@ -16,7 +16,6 @@ chooses a coefficient for each option. A mixture is named by them: `gold=0.5+sta
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import math
@@ -28,14 +27,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.config.table import Table, shown, tables_of
-from motif_jax.envs.own_code import failure, guarded, load_class
+from motif_jax.envs.own_code import load_class
 from motif_jax.envs.world import select_specs, suggest
 from motif_jax.envs.worlds import make_world
 from motif_jax.names import PROMPT_NETWORKS, import_named
 from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection, SourcesConfig
-from motif_jax.rewards.source import RewardSource
 from motif_jax.structs import ArraySpec, UserError
-from motif_jax.system.errors import find_refusal
 
 FLAG = "--config.policy.sources"
 LEARNT, ONLINE = "learnt", "online"
@@ -92,7 +89,7 @@ class SourceChoice(NamedTuple):
         if self.path in CHECKS:
             import_named(CHECKS[self.path])(self, config, world)
         elif self.path not in PATHS:
-            find_class(self.path)
+            load_class(self.path, "reward source", FLAG)
 
 
 def check_reading(choice: SourceChoice, config: object, world: Any) -> None:
@@ -176,7 +173,7 @@ def _find_choice(name: str, flag: str, known: Collection[str]) -> SourceChoice:
         names = [*known, *SOURCES]
         hint = suggest(name, names, f"choose from {', '.join(names)}, or a module:Class")
         raise UserError(f"unknown reward {shown(name)} ({flag}): {hint}")
-    return SourceChoice(name.rpartition(":")[2], name)  # `find_class` refuses what is not module:Class
+    return SourceChoice(name.rpartition(":")[2], name)  # `load_class` refuses what is not module:Class
 
 
 def _find_program(file: str, flag: str) -> SourceChoice:
@@ -213,22 +210,6 @@ def shown_source(names: Iterable[str]) -> str:
     names = list(names)
     built_in = [name for name, source in SOURCES.items() if source.in_replays and name in names]
     return next(iter([*built_in, *filter(program_title, names)]), "")
-
-
-def find_class(path: str) -> type[RewardSource]:
-    """Imports the class of `module:Class`, which may load JAX; raises UserError if it does not exist."""
-    source: type[RewardSource] = load_class(path, "reward source", FLAG)
-    return source
-
-
-def user_code(path: str) -> contextlib.AbstractContextManager[None]:
-    """A context for calls of a source: errors in a user's source become UserCodeError, others pass unchanged."""
-
-    def explain(error: BaseException) -> UserError | None:
-        own = path not in PATHS and not find_refusal(error)
-        return failure(f"the reward source {path!r}", FLAG, error) if own else None
-
-    return guarded(explain)
 
 
 # ---- options
@@ -343,8 +324,6 @@ def _parse_sum(text: str, known: Collection[str], flag: str) -> Sum:
 
 Weights = tuple[float, ...]  # of a mixture, by option
 MIXTURES_FLAG = "--config.policy.control.coefficients"
-LARGEST, SMALLEST = 1000.0, 1e-6  # coefficients, beside 0; divided by their sum, they are more than 0 in float32
-LIMITS = f"a number from {SMALLEST:g} to {LARGEST:g}"
 MOST_MIXTURES = 1024
 
 
@@ -370,14 +349,10 @@ def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
 def parse_coefficients(text: str) -> tuple[float, ...]:
     """Parses `config.policy.control.coefficients`."""
     coefficients = tuple(map(to_number, text.split(",")))
-    if len(set(coefficients)) < max(len(coefficients), 2) or not all(map(_is_coefficient, coefficients)):
-        needed = f"at least two different coefficients, each 0 or {LIMITS}"
+    if len(set(coefficients)) < max(len(coefficients), 2) or not all(0 <= number <= MOST for number in coefficients):
+        needed = f"at least two different coefficients, each from 0 to {MOST:g}"
         raise UserError(f"mixtures need {needed}, not {shown(text)} ({MIXTURES_FLAG})")
     return coefficients
-
-
-def _is_coefficient(number: float) -> bool:
-    return number == 0 or SMALLEST <= number <= LARGEST
 
 
 def behaviours_of(plan: Mapping[str, Any]) -> list[str]:
@@ -411,6 +386,6 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
             hint = suggest(name, names, "choose from these")
             raise UserError(f"the policy mixes {known}, not {name!r}: {hint}")
         weights[name] = to_number(number) if equals else 1.0
-    if not all(map(_is_coefficient, weights.values())) or not any(weights.values()):
-        raise UserError(f"the coefficients of a mixture must be 0 or {LIMITS}, and not all 0: {text!r}")
+    if not all(0 <= weight <= MOST for weight in weights.values()) or not any(weights.values()):
+        raise UserError(f"the coefficients of a mixture must be from 0 to {MOST:g}, and not all 0: {text!r}")
     return _scaled(tuple(weights.get(name, 0.0) for name in names), plan["sum_to_one"])

@@ -1,5 +1,6 @@
 """Parts of online rewards: the store, what hosts tell each other, words, an earlier reward's opinion."""
 
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,12 +14,11 @@ from motif_jax.annotation.backends import Lexicon
 from motif_jax.captions import decode, encode
 from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT
-from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.learnt_source import Captioned
+from motif_jax.rewards.learnt_source import Captioned, Reward
 from motif_jax.rewards.online import source as online_source
 from motif_jax.rewards.online import store as online_store
 from motif_jax.rewards.online.source import OnlineSource
-from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, News, Store, cut, join, pack, unpack
+from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, News, Store
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import summarise_values
 
@@ -108,29 +108,21 @@ def test_a_pair_that_was_dropped_waits_again_when_it_is_seen_again():
         assert store.waiting.tolist() == [0]
 
 
-@pytest.mark.quick
-def test_a_message_carries_what_fits_and_the_next_ones_the_rest(monkeypatch):
-    for columns, most in ((("rows", "counts"), 2), (("messages", "times", "questions", "yes"), 1)):
-        for name in columns:
-            monkeypatch.setitem(online_store.MOST, name, most)
-    sent = seen([1, 2, 3], [1, 1, 1], TEXTS[:3], (1, 1, 1))._replace(
-        steps=9, questions=np.array([5, 6]), yes=np.zeros(2)
-    )
-    parts, rest = [], sent
-    for _ in range(3):
-        now, rest = cut(rest)
-        parts.append(unpack(pack(now)))
-    joined = join(parts)
-    assert [len(part.messages) for part in parts] == [1, 1, 1]
-    assert joined.rows.tolist() == [1, 2, 3]
-    assert {bytes(message) for message in joined.messages} == {bytes(message) for message in messages(*TEXTS[:3])}
-    assert sorted(joined.questions.tolist()) == [5, 6]
-    assert joined.steps == 9
-    assert not len(cut(rest)[0].questions)
-
-
 def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
-    """Two sources in one process; what `from_every_host` would gather is put together here."""
+    """Two sources in two threads; what `from_every_host` would gather is put together here."""
+    sent, barrier = {}, threading.Barrier(2, timeout=60)
+
+    def gather(words):
+        sent[threading.current_thread().name] = words
+        barrier.wait()
+        gathered = np.stack([sent["0"], sent["1"]])
+        barrier.wait()
+        return gathered
+
+    def advance(source):
+        source.advance(SimpleNamespace(steps=6), hosts)  # of both
+
+    monkeypatch.setattr(online_store, "from_every_host", gather)
     sources = [make(tmp_path / str(number)) for number in range(2)]
     sources[1]._judge.stream.close()
     sources[1]._judge = None  # the second host asks nobody
@@ -140,15 +132,13 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     for one, other in shown:
         for source, texts in zip(sources, (one, other), strict=True):
             source.rewards(batch_of(*texts))
-        told = [source._judge.answers(source.steps) if source._judge else News() for source in sources]
-        sent = np.stack([pack(join([new, *source._passed])) for new, source in zip(told, sources, strict=True)])
-        # Checksums are compared in the same way; they are sent by one host alone here, and compared at the end.
-        monkeypatch.setattr(
-            online_store, "from_every_host",
-            lambda words, sent=sent: sent if words.shape == sent.shape[1:] else words[None],
-        )  # fmt: skip
-        for source in sources:
-            source.advance(SimpleNamespace(steps=6), hosts)  # of both
+        hosts_of = [
+            threading.Thread(target=advance, args=(source,), name=str(name)) for name, source in enumerate(sources)
+        ]
+        for host in hosts_of:
+            host.start()
+        for host in hosts_of:
+            host.join()
         alone.rewards(batch_of(*one, *other))
         alone.advance(SimpleNamespace(steps=6), None)
     known = {text for source in sources for text in TEXTS if source.worth(messages(text))[0]}
@@ -176,7 +166,7 @@ def test_hosts_exchange_their_news_before_the_first_one_fails(tmp_path, monkeypa
     monkeypatch.setattr(source._judge, "answers", lambda steps: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         source.advance(SimpleNamespace(steps=6), SimpleNamespace(count=2))
-    assert len(sent) == 1
+    assert len(sent) == 2  # its length, and the news
 
 
 @pytest.mark.differs(

@@ -75,7 +75,7 @@ def test_training_is_that_of_plain_pytorch():
     import torch_reward
 
     from motif_jax.devices.parameters import leaves_by_path
-    from motif_jax.rewards.learnt import to_torch
+    from motif_jax.rewards.learnt_source import to_torch
 
     table, ids, target = data()
     _, params = make_reward_model(OPTIONS, 0)

@@ -20,8 +20,7 @@ from motif_jax.rewards.registry import (
     parse_plan,
     parse_sources,
 )
-from motif_jax.rewards.source import RewardSource, Setting
-from motif_jax.rewards.sources import RewardSources, Weighted, make_sources
+from motif_jax.rewards.source import RewardSource, RewardSources, Setting, Weighted, make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.export.release import deciding_values
 from motif_jax.structs import UserCodeError

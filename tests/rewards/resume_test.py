@@ -12,11 +12,11 @@ from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.devices.mesh import make_mesh, shard
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.nethack.observations import observation_specs
+from motif_jax.names import import_named
 from motif_jax.rewards.learnt_source import LearntSource, Mix
-from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES, find_class
+from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES
 from motif_jax.rewards.section import KINDS
-from motif_jax.rewards.source import Setting
-from motif_jax.rewards.sources import RewardSources, Weighted, sources_from
+from motif_jax.rewards.source import RewardSources, Setting, Weighted, sources_from
 
 PAIRS = f"{ONLINE} ranking without an anchor"
 CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS), PAIRS]
@@ -35,7 +35,7 @@ def make(case, folder):
         config.policy.online.anchor = "none" if case == PAIRS else "neutral"
         config.policy.online.goals = "Collect gold@0" if kind == "words" else "defaultgoal@0"
         setting = Setting(viewed(config), folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1))
-        source = find_class(SOURCES[name].path).make(setting)
+        source = import_named(SOURCES[name].path).make(setting)
     return RewardSources([Weighted(name, SOURCES[name].path, 0.5, source)])
 
 

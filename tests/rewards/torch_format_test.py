@@ -14,7 +14,7 @@ import torch
 from reward_test import messages
 from torch_reward import TorchReward
 
-from motif_jax.rewards.learnt import export_reward, load_reward, read_checkpoint, read_quantiles
+from motif_jax.rewards.learnt_source import export_reward, load_reward, read_checkpoint, read_quantiles
 from motif_jax.rewards.statistics import LEVELS
 from motif_jax.stages import train_reward
 from motif_jax.structs import UserError

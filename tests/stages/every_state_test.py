@@ -9,7 +9,7 @@ from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.names import PROMPT_NETWORKS
 from motif_jax.networks.kinds import BY_SPECS, FIXED
-from motif_jax.rewards.sources import make_sources
+from motif_jax.rewards.source import make_sources
 from motif_jax.stages.train_policy.parts import PolicyCheckpoints, TrainingProgress, assemble, make_place
 
 

@@ -24,8 +24,7 @@ from motif_jax.rewards.preference import PairBatches
 from motif_jax.rewards.registry import parse_plan
 from motif_jax.rewards.rnd import make_novelty
 from motif_jax.rewards.section import ControlSection
-from motif_jax.rewards.source import RewardSource
-from motif_jax.rewards.sources import RewardSources, Weighted
+from motif_jax.rewards.source import RewardSource, RewardSources, Weighted
 from motif_jax.stages.train_policy.parts import make_shape_rewards
 from motif_jax.structs import ArraySpec
 

@@ -11,12 +11,10 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.worker import Ended, FilledSlot
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.observations import scale_blstats
-from motif_jax.rewards.learnt import Reward
-from motif_jax.rewards.learnt_source import LearntSource, Mix, make_mix
+from motif_jax.rewards.learnt_source import LearntSource, Mix, Reward, make_mix
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.rewards.registry import LEARNT
-from motif_jax.rewards.source import RewardSource
-from motif_jax.rewards.sources import RewardSources, Weighted
+from motif_jax.rewards.source import RewardSource, RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 from motif_jax.stages.train_policy.parts import Returns, make_shape_rewards
 from motif_jax.structs import EpisodeInfo, UserError

@@ -7,7 +7,7 @@ from train_policy_test import arrays, settings, train
 from motif_jax import load_policy
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.envs.world import WAIT
-from motif_jax.rewards.sources import RewardSources
+from motif_jax.rewards.source import RewardSources
 from motif_jax.stages.train_policy.parts import Grouped, assemble, in_groups, make_player, open_pool, visits
 from motif_jax.structs import UserError
 

@@ -13,7 +13,7 @@ from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.files import checkpoint_steps, read_json, read_lines
 from motif_jax.policies.model import read_policy
-from motif_jax.rewards.sources import RewardSources
+from motif_jax.rewards.source import RewardSources
 from motif_jax.stages import annotate, train_policy, train_reward
 from motif_jax.stages.train_policy.parts import assemble, make_player, open_pool, start_or_resume
 from motif_jax.structs import UserError

@@ -18,8 +18,7 @@ from motif_jax.language.model import make_language_model
 from motif_jax.rewards.code.grammar import check
 from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.code.recogniser import Grammar, longest_phrase
-from motif_jax.rewards.source import Setting
-from motif_jax.rewards.sources import make_sources
+from motif_jax.rewards.source import Setting, make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
 from motif_jax.stages.write_reward import job, stages_of

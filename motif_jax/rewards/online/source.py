@@ -29,8 +29,7 @@ from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.files import json_line, keep_lines
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.rewards.learnt import load_reward
-from motif_jax.rewards.learnt_source import Captioned, captioned_facts
+from motif_jax.rewards.learnt_source import Captioned, captioned_facts, load_reward
 from motif_jax.rewards.online.kinds import MAKERS, OnlineKind, Ranking, TrainingSettings
 from motif_jax.rewards.online.store import NOTHING, REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.section import (
@@ -74,7 +73,6 @@ class OnlineSource(Captioned):
         self.steps = self._updates = self._asked = self._turn = 0
         self._passed: collections.deque[News] | None = None if config is None else collections.deque()
         self._opinion: Opinion | None = None  # labels new captions until the judge answers
-        self._rest = NOTHING  # news for the next message to other hosts
         self._swap()
 
     @classmethod
@@ -129,14 +127,13 @@ class OnlineSource(Captioned):
             answers = self._judge.answers(self.steps) if self._judge else NOTHING
         except Exception as error:  # raised when all hosts have exchanged their news
             failed = error
-        news, self._rest = share(join([answers, *passed]), self._rest, hosts)
+        news = share(join([answers, *passed]), hosts)
         if len(news) > 1 and self._updates % COMPARE_EVERY == 2:
             hosts.check_same("an online reward", self.arrays())
         if failed:
             raise failed
         before, self._turn = self.goal, turn_at(self._turns, self.steps)
         if new_goal := self.goal != before:  # labels of the earlier one are dropped; a network keeps its parameters
-            self._rest = self._rest._replace(questions=NOTHING.questions, yes=NOTHING.yes)
             self.store.forget_labels()
             if self._judge:
                 self._judge.switch_goal(self.goal)
@@ -256,11 +253,9 @@ def starting_opinion(config: SourcesConfig, kind: OnlineKind) -> Opinion | None:
         return None
     with naming(f"{SECTION}.init_from"):
         reward = load_reward(Path(section.init_from).expanduser(), "last")
-    ranks, encoder = isinstance(kind, Ranking), reward.options["message"]
-    if not reward.reads_only_messages or (ranks and encoder != section.message):
-        needed = "reads more than messages"
-        if reward.reads_only_messages:
-            needed = f"has the encoder {encoder!r}, not {section.message!r}"
+    encoder = reward.options["message"]
+    if not reward.reads_only_messages or (isinstance(kind, Ranking) and encoder != section.message):
+        needed = f"reads more than messages, or has the encoder {encoder!r}, not {section.message!r}"
         raise UserError(f"the reward in {section.init_from!r} {needed} ({SECTION}.message, .init_from)")
     if isinstance(kind, Ranking):
         kind.start_from(reward.params, RunningStats(WEIGHT, reward.statistics.mean, reward.statistics.variance))
@@ -323,7 +318,6 @@ class OnlineJudge:
 
     def _clear_counts(self) -> None:
         self.steps = self.labelled = 0  # steps, and those whose caption has a label
-        self._counts = dict.fromkeys(("asked", "cached", "unreadable", "tokens"), 0)
         self._seconds: dict[str, list[float]] = {"latency_s": [], "age_s": []}
 
     def resume(self, goal: str, asked: int, step: int) -> None:
@@ -358,13 +352,9 @@ class OnlineJudge:
             with open(self._file, "a") as file:
                 file.write("".join(self._line(one, step) for one in answers))
         for one in answers:
-            self._counts["cached" if one.cached else "asked"] += 1
-            self._counts["tokens"] += one.answer.prompt_tokens + one.answer.output_tokens
             if not one.cached:
                 self._seconds["latency_s"].append(one.seconds)
-            if one.answer.yes is None:
-                self._counts["unreadable"] += 1
-            elif (since := self._first_seen_s.pop(one.item.number, None)) is not None:
+            if one.answer.yes is not None and (since := self._first_seen_s.pop(one.item.number, None)) is not None:
                 self._seconds["age_s"].append(now - since)
         yes = [np.nan if one.answer.yes is None else one.answer.yes for one in answers]
         questions = np.array([one.item.number for one in answers], np.int64)
@@ -416,16 +406,13 @@ class OnlineJudge:
 
     def figures(self) -> dict[str, float]:
         """Metrics since the last call; ages are seconds from the first sight of a caption to its label."""
-        metrics = {name: float(count) for name, count in self._counts.items()}
-        if self.steps:
-            metrics["labelled_share"] = self.labelled / self.steps
+        metrics = {"labelled_share": self.labelled / self.steps} if self.steps else {}
         for name, values in self._seconds.items():
             if values:
                 metrics[f"{name}_p50"], metrics[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
         self._clear_counts()
         failures, strangers = float(self.stream.failures), float(self.stream.counts.strangers)
-        metrics |= {"under_way": float(self.stream.under_way), "down_s": self._down_s}
-        return metrics | {"failures": failures, "strangers": strangers}
+        return metrics | {"down_s": self._down_s, "failures": failures, "strangers": strangers}
 
 
 def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:

@@ -10,6 +10,7 @@ Rows are only appended, so the number of a caption or a question never changes:
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -39,9 +40,6 @@ class News(NamedTuple):
     scores: RunningStats = RunningStats()  # of all steps
     steps: int = 0
     labelled: int = 0  # steps whose caption has a label
-
-    def columns(self) -> dict[str, Any]:
-        return {name: column for name, column in self._asdict().items() if isinstance(column, np.ndarray)}
 
 
 NOTHING = News()
@@ -255,17 +253,6 @@ class Store:
 
 
 # ---- hosts
-#
-# They exchange news at each update, so that all have the same store and learn the same. Each sends the captions of its
-# games; the first host, which alone asks the judge, also sends the answers. All add these to their stores in the order
-# of the hosts. A message has a fixed size; the rest waits for the next update.
-
-# Most entries per host and update, with several hosts.
-MOST = {"rows": 1024, "counts": 1024, "messages": 64, "times": 64, "questions": 256, "yes": 256}
-MESSAGE = np.dtype([
-    ("lengths", "i8", len(MOST)), ("steps", "i8"), ("labelled", "i8"), ("scores", "f8", 3),
-    *((name, column.dtype, (MOST[name], *column.shape[1:])) for name, column in NOTHING.columns().items()),
-])  # fmt: skip
 
 
 def join(parts: Sequence[News]) -> News:
@@ -273,7 +260,10 @@ def join(parts: Sequence[News]) -> News:
     scores = RunningStats()
     for part in parts:
         scores = scores.merge(part.scores)
-    columns = {name: np.concatenate([part.columns()[name] for part in parts]) for name in MOST}
+    columns = {
+        name: np.concatenate([getattr(part, name) for part in parts])
+        for name in ("rows", "counts", "messages", "times", "questions", "yes")
+    }
     columns["rows"], of_rows = np.unique(columns["rows"], return_inverse=True)
     columns["messages"], of_messages, _ = distinct_messages(columns["messages"])
     for name, indices, of in (("counts", of_rows, "rows"), ("times", of_messages, "messages")):
@@ -282,34 +272,26 @@ def join(parts: Sequence[News]) -> News:
     return News(**columns, scores=scores, steps=steps, labelled=labelled)
 
 
-def share(mine: News, rest: News, hosts: Any) -> tuple[list[News], News]:
-    """The news of all hosts, in their order, and what waits for the next message; all call it once per update."""
+def share(mine: News, hosts: Any) -> list[News]:
+    """The news of all hosts, in their order; all call it once per update.
+
+    So all have the same store and learn the same. Each sends the captions of its games; the first host, which alone
+    asks the judge, also sends the answers. All add these to their stores in the order of the hosts.
+    """
     if hosts is None or hosts.count == 1:
-        return [mine], rest
-    now, rest = cut(join([rest, mine]))
-    return [unpack(words) for words in from_every_host(pack(now))], rest
+        return [mine]
+    file = io.BytesIO()
+    np.savez(file, **mine._asdict())
+    data = file.getvalue()
+    lengths = from_every_host(np.array([len(data)], np.int32))[:, 0].tolist()
+    size = 1 << (max(lengths) - 1).bit_length()  # one of few, as the exchange is compiled for each
+    sent = from_every_host(np.frombuffer(data.ljust(size, b"\0"), np.int32))
+    return [unpack(row.tobytes()[:length]) for row, length in zip(sent, lengths, strict=True)]
 
 
-def cut(news: News) -> tuple[News, News]:
-    """Splits news into the part that fits into a message, and the rest."""
-    columns = news.columns()
-    rest = News(**{name: column[MOST[name] :] for name, column in columns.items()})
-    return news._replace(**{name: column[: MOST[name]] for name, column in columns.items()}), rest
-
-
-def pack(news: News) -> np.ndarray:
-    """News as a message of fixed size. -> [N] int32"""
-    message, columns = np.zeros(1, MESSAGE), news.columns()
-    for name, column in columns.items():
-        message[name][0, : len(column)] = column
-    message["lengths"] = [len(column) for column in columns.values()]
-    message["scores"], message["steps"], message["labelled"] = news.scores, news.steps, news.labelled
-    return message.view(np.int32)
-
-
-def unpack(words: np.ndarray) -> News:
-    """The inverse of `pack`."""
-    message = np.ascontiguousarray(words).view(MESSAGE)[0]
-    columns = {name: message[name][:length] for name, length in zip(MOST, message["lengths"].tolist(), strict=True)}
-    scores = RunningStats(*message["scores"].tolist())
-    return News(**columns, scores=scores, steps=int(message["steps"]), labelled=int(message["labelled"]))
+def unpack(data: bytes) -> News:
+    """The news of a host that `share` has packed."""
+    with np.load(io.BytesIO(data)) as arrays:
+        news = News(**arrays)
+    scores = RunningStats(*np.asarray(news.scores).tolist())
+    return news._replace(scores=scores, steps=int(news.steps), labelled=int(news.labelled))

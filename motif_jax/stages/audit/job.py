@@ -22,8 +22,7 @@ from motif_jax.episodes.playback import Track, messages_of, read_tracks
 from motif_jax.pages.figures import Player, better
 from motif_jax.preferences.shards import mix, soft_target
 from motif_jax.preferences.store import PairDataset
-from motif_jax.rewards.learnt import Reward, load_reward
-from motif_jax.rewards.learnt_source import reward_checksum
+from motif_jax.rewards.learnt_source import Reward, load_reward, reward_checksum
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.annotate import label_name
 from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, ask, ask_second, find_players, stamp_of

@@ -451,7 +451,7 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
     section = config.collect
     if not section.policies:
         return None
-    from motif_jax.rewards.sources import trusted_classes
+    from motif_jax.rewards.source import trusted_classes
 
     return Mixture(
         parse_mixture(section.policies, POLICIES_FLAG), world,

@@ -57,10 +57,9 @@ from motif_jax.policies.language_policy import make_language_policy
 from motif_jax.policies.model import Model, PolicyPlayer, probabilities, read_policy
 from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer, read_values
 from motif_jax.replays.replay import load_replay, save_replay
-from motif_jax.rewards.learnt import load_reward
-from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, make_mix
+from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, load_reward, make_mix
 from motif_jax.rewards.registry import LEARNT, SOURCES, Weights, behaviours_of, find_behaviour, named, shown_source
-from motif_jax.rewards.sources import RewardSources, Weighted, trusted_classes
+from motif_jax.rewards.source import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate, make_pool, with_result, workers_of
 from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, results

@@ -29,10 +29,9 @@ from motif_jax.pages.figures import SUMMARIES, estimate, in_order
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.decoding import TRAINED
 from motif_jax.policies.model import read_policy
-from motif_jax.rewards.learnt import load_reward
-from motif_jax.rewards.learnt_source import reward_checksum
+from motif_jax.rewards.learnt_source import load_reward, reward_checksum
 from motif_jax.rewards.registry import LEARNT, without_folders
-from motif_jax.rewards.sources import RewardSources, trusted_classes
+from motif_jax.rewards.source import RewardSources, trusted_classes
 from motif_jax.run import Run
 from motif_jax.stages.collect import CollectConfig
 from motif_jax.stages.evaluate import SUMMARY, file_of, read_json

@@ -24,7 +24,7 @@ from motif_jax.console import print_line
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import describe_memory, local_copy, needed_bytes, place
 from motif_jax.networks.kinds import find_prompt_network
-from motif_jax.rewards.sources import make_sources
+from motif_jax.rewards.source import make_sources
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy import STAGE, Policy, TrainConfig, finished, takes_turns
 from motif_jax.stages.train_policy.page import report_training

@@ -54,8 +54,7 @@ from motif_jax.policies.model import EpisodePlayer, Model, PolicyPlayer, make_po
 from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.registry import GAME, LEARNT, ONLINE, OptionPlan, behaviours_of, find_plan, return_name
-from motif_jax.rewards.source import Setting
-from motif_jax.rewards.sources import RewardSources, trusted_classes
+from motif_jax.rewards.source import RewardSources, Setting, trusted_classes
 from motif_jax.run import Metrics
 from motif_jax.stages import make_pool, workers_of
 from motif_jax.stages.train_policy import Policy, Profile, TrainConfig, check_batch, splits_steps, takes_turns

@@ -12,7 +12,6 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,7 +35,7 @@ from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, count, mix, soft_target, to_codes
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.rewards import preference
-from motif_jax.rewards.learnt import FLAG, read_checkpoint, read_quantiles
+from motif_jax.rewards.learnt_source import FLAG, read_checkpoint, read_quantiles
 from motif_jax.rewards.statistics import (
     RewardStatistics,
     calibration,
@@ -85,16 +84,6 @@ def train(config: RewardConfig, workdir: Path) -> None:
             raise
 
 
-@dataclass
-class Done:
-    """The progress of a training, which checkpoints hold."""
-
-    epoch: int = 0
-    items: int = 0  # captions per batch, also of later batches, for equal sums and without recompilation
-    history: list[dict[str, Any]] = field(default_factory=list)  # the rows of metrics
-    metadata: dict[str, Any] = field(default_factory=dict)  # of the last checkpoint
-
-
 def fit(config: RewardConfig, stage: StageRun) -> None:
     """Trains until the last epoch, and writes the results."""
     section = config.reward
@@ -107,38 +96,43 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
     model = preference.make_model(section.network, section.learning_rate, data.table.messages, mesh)
     with stage.checkpoints(KEEP) as checkpoints:
         assert checkpoints
-        state, done = start_or_resume(model, data, config.seed, checkpoints)
+        state, metadata = start_or_resume(model, data, config.seed, checkpoints)
+        epoch, items, history = metadata["epoch"], metadata["items"], metadata["history"]
         stage.bind(config)
         print_line(f"{STAGE}: compiling the first update")
-        progress = Progress(STAGE, section.num_epochs, "epochs", done.epoch)
-        resumed, started = bool(done.history), time.monotonic()
-        start = done.epoch if resumed else -1
+        progress = Progress(STAGE, section.num_epochs, "epochs", epoch)
+        resumed, started = bool(history), time.monotonic()
+        start = epoch if resumed else -1
         with stage.metrics("epoch", start, section.tensorboard, section.wandb, config, "reward") as metrics:
             assert metrics
             while True:
                 values, rewards = value_pairs(model, state.params, data)
                 if not np.isfinite(rewards).all():
-                    raise UserError(f"the rewards are not finite after epoch {done.epoch}; {REMEDY}")
+                    raise UserError(f"the rewards are not finite after epoch {epoch}; {REMEDY}")
                 if not resumed:
-                    row = measure(rewards, data, jax.device_get(state.sums)) | {"epoch": done.epoch}
-                    done.history.append(row | {"seconds": round(time.monotonic() - started, 2)})
-                    metrics.write(done.epoch, done.history[-1])
-                    done.metadata = {
-                        "epoch": done.epoch, "items": done.items, "history": done.history, "model": section.network,
-                        "statistics": statistics_of(section, values, rewards, data).record(),
+                    row = measure(rewards, data, jax.device_get(state.sums)) | {"epoch": epoch}
+                    history.append(row | {"seconds": round(time.monotonic() - started, 2)})
+                    metrics.write(epoch, history[-1])
+                    seen = rewards[data.split.train].reshape(-1)
+                    raw, counts = (seen, np.ones(len(seen))) if values is None else (values, data.counts)
+                    decimals = 2 if section.reference_quantiles else None  # as in the published system
+                    anchor = neutral_reward(rewards, data) if section.is_anchored else None
+                    metadata = {
+                        "epoch": epoch, "items": items, "history": history, "model": section.network,
+                        "statistics": summarise_values(raw, counts, decimals, anchor).record(),
                         "parameters": sum(array.size for array in jax.tree.leaves(state.params)),
                         "annotators": data.weights, "labels": data.checksums, "pairs": len(data.dataset),
                         "config": to_plain(config),
                     }  # fmt: skip
                     kept = {"captions": data.table.messages, "counts": data.counts.astype(np.int32)}
-                    checkpoints.save(done.epoch, {"train": state, **kept}, done.metadata, row["loss"])
-                if done.epoch >= section.num_epochs:
+                    checkpoints.save(epoch, {"train": state, **kept}, metadata, row["loss"])
+                if epoch >= section.num_epochs:
                     break
-                state = learn_epoch(model, state, data, config, done)
-                done.epoch, resumed, last = done.epoch + 1, False, done.history[-1]
-                progress.update(done.epoch, loss=f"{last['loss']:.4f}", agreement=percent(last["accuracy"]))
+                state, items = learn_epoch(model, state, data, config, epoch, items)
+                epoch, resumed, last = epoch + 1, False, history[-1]
+                progress.update(epoch, loss=f"{last['loss']:.4f}", agreement=percent(last["accuracy"]))
         progress.close()
-    finish(config, stage, data, done, values, rewards, worth)
+    finish(config, stage, data, metadata, values, rewards, worth)
 
 
 # ---- data
@@ -198,21 +192,18 @@ def load_data(config: RewardConfig, workdir: Path) -> LabelledPairs:
             "reward that reads messages alone (--config.reward.annotators, .blstats, .crop, .glyphs)"
         )
     trained = np.concatenate([split.train, np.arange(len(dataset), len(target))])
-    return LabelledPairs(
-        dataset, find_extra(dataset, section), table, ids, target, targets, hard, sided, weights, checksums, split,
-        trained, counts,
-    )  # fmt: skip
-
-
-def find_extra(dataset: PairDataset, section: TrainReward) -> preference.Extra | None:
-    """The inputs of the model beside the message; None if it reads only messages."""
     needed = observations_beside(section.network)
     if missing := [key for key in needed if key not in dataset.data]:
         what = f"dataset {str(dataset.path)!r} has no data/{missing[0]}.npy, which this reward reads"
         raise UserError(f"{what} (for glyphs --config.collect.save_glyphs; --config.reward.blstats, .crop, .glyphs)")
-    if not needed:
-        return None
-    return lambda rows: inputs_beside(section.network, {key: dataset.data[key][rows] for key in needed})
+
+    def extra(rows: np.ndarray) -> dict[str, np.ndarray]:
+        return inputs_beside(section.network, {key: dataset.data[key][rows] for key in needed})
+
+    return LabelledPairs(
+        dataset, extra if needed else None, table, ids, target, targets, hard, sided, weights, checksums, split,
+        trained, counts,
+    )  # fmt: skip
 
 
 def check_targets(target: np.ndarray, names: str) -> None:
@@ -242,38 +233,42 @@ def worth_of_captions(config: RewardConfig, data: LabelledPairs) -> np.ndarray |
 
 def start_or_resume(
     model: preference.Model, data: LabelledPairs, seed: int, checkpoints: Checkpoints
-) -> tuple[preference.TrainState, Done]:
-    """The state and the progress: from the last checkpoint, or new."""
+) -> tuple[preference.TrainState, dict[str, Any]]:
+    """The state and the metadata of the last checkpoint, or new ones.
+
+    `items`: captions per batch, also of later batches, for equal sums and without recompilation. `history`: metrics.
+    """
     state = model.init(seed)
     if (latest := checkpoints.latest()) is None:
-        return state, Done()
+        return state, {"epoch": 0, "items": 0, "history": []}
     epoch, arrays, metadata = latest
     if metadata["labels"] != data.checksums:
         folder = str(checkpoints.directory.parent)
         raise UserError(f"{folder!r} was trained on other labels: choose another --workdir, or remove it")
     state = rebuild(state, leaves_by_path(arrays["train"]), checkpoints.directory, "--workdir")
     print_line(f"{STAGE}: going on after epoch {epoch}")
-    return replicate(state, model.mesh), Done(epoch, metadata["items"], metadata["history"], metadata)
+    return replicate(state, model.mesh), metadata
 
 
 def learn_epoch(
-    model: preference.Model, state: preference.TrainState, data: LabelledPairs, config: RewardConfig, done: Done
-) -> preference.TrainState:
-    """Trains for one epoch; raises UserError if the loss was not finite."""
+    model: preference.Model, state: preference.TrainState, data: LabelledPairs, config: RewardConfig, epoch: int,
+    items: int,
+) -> tuple[preference.TrainState, int]:  # fmt: skip
+    """Trains for one epoch, also returns the new `items`; raises UserError if the loss was not finite."""
     state = state._replace(sums=replicate(preference.zero_sums(), model.mesh))
-    order, batch_size = preference.epoch_order(data.trained, config.seed, done.epoch), config.reward.batch_size
+    order, batch_size = preference.epoch_order(data.trained, config.seed, epoch), config.reward.batch_size
     stretch = STEPS * batch_size if data.extra else len(order)  # observations beside messages are large
     for start in range(0, len(order), stretch):
         batches = preference.make_batches(
-            order[start : start + stretch], data.ids, data.target, batch_size, model.mesh.size, data.extra, done.items,
+            order[start : start + stretch], data.ids, data.target, batch_size, model.mesh.size, data.extra, items,
             data.sided,
         )  # fmt: skip
-        done.items = batches.captions.shape[-1]
+        items = batches.captions.shape[-1]
         state = model.learn(state, batches)
         if broken := int(state.sums.broken):
             step = start // batch_size + broken - 1
-            raise UserError(f"the loss is not finite, first at step {step} of epoch {done.epoch}; {REMEDY}")
-    return state
+            raise UserError(f"the loss is not finite, first at step {step} of epoch {epoch}; {REMEDY}")
+    return state, items
 
 
 # ---- figures
@@ -297,18 +292,6 @@ def neutral_reward(rewards: np.ndarray, data: LabelledPairs) -> float | None:
     """The mean raw reward of the training steps without a message; None without such steps. `rewards`: [N, 2, L]"""
     silent = np.asarray(~data.table.messages.any(1))[data.ids[data.trained]]
     return float(rewards[data.trained][silent].mean(dtype=np.float64)) if silent.any() else None
-
-
-def statistics_of(
-    section: TrainReward, values: np.ndarray | None, rewards: np.ndarray, data: LabelledPairs
-) -> RewardStatistics:
-    """Statistics that normalise the reward; the arguments are those of `value_pairs`."""
-    decimals = 2 if section.reference_quantiles else None  # as in the published system
-    anchor = neutral_reward(rewards, data) if section.is_anchored else None
-    if values is None:
-        flat = rewards[data.split.train].reshape(-1)
-        return summarise_values(flat, np.ones(len(flat)), decimals, anchor)
-    return summarise_values(values, data.counts, decimals, anchor)
 
 
 def measure(rewards: np.ndarray, data: LabelledPairs, sums: preference.Sums) -> dict[str, Any]:
@@ -340,15 +323,19 @@ def measure(rewards: np.ndarray, data: LabelledPairs, sums: preference.Sums) -> 
 
 
 def finish(
-    config: RewardConfig, stage: StageRun, data: LabelledPairs, done: Done, values: np.ndarray | None,
+    config: RewardConfig, stage: StageRun, data: LabelledPairs, metadata: dict[str, Any], values: np.ndarray | None,
     rewards: np.ndarray, worth: np.ndarray | None,
 ) -> None:  # fmt: skip
     """Writes the page, the report's part and the summary; prints the results."""
-    last = done.history[-1]
-    summary = done.metadata | {
-        "best_epoch": min(done.history, key=lambda row: row["loss"])["epoch"],
-        "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
-    }
+    history = metadata["history"]
+    last, summary = (
+        history[-1],
+        metadata
+        | {
+            "best_epoch": min(history, key=lambda row: row["loss"])["epoch"],
+            "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
+        },
+    )
     neutral = neutral_reward(rewards, data)
     if values is not None and worth is not None:
         held_out = np.zeros(len(values), bool)
@@ -358,7 +345,7 @@ def finish(
     stage.write(SUMMARY, summary)  # last: the stage is complete
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print_line(
-        f"{STAGE}: epoch {done.epoch}: validation loss {last['loss']:.4f}, agreement with its own labels "
+        f"{STAGE}: epoch {metadata['epoch']}: validation loss {last['loss']:.4f}, agreement with its own labels "
         f"{percent(last['accuracy'])} on {evidence(last)}{unseen if last['unseen_sided'] else ''}; "
         f"{len(data.split.train):,} training pairs in {last['seconds']:.1f} s"
     )
@@ -381,15 +368,12 @@ def remarks(section: TrainReward, data: LabelledPairs, neutral: float | None) ->
             "all captions of the training pairs have a message, so no moment is neutral and the reward has no anchor: "
             "its mean is 0 (--config.reward.anchor)"
         )
-    given = len(data.dataset)
-    has_label = ~np.isnan(data.target[:given])
-    ties, labelled = np.flatnonzero(has_label & ~data.sided[:given]), int(has_label.sum())
-    silent = ~(data.table.messages != 0).any(1)[data.ids[ties]].any(2)  # moments without a message. [T, 2]
-    if len(ties) > labelled / 2 and silent.any(1).sum() > len(ties) / 2:
+    has_label, sided = (array[: len(data.dataset)] for array in (~np.isnan(data.target), data.sided))
+    ties = 1 - sided[has_label].mean()
+    if ties > 0.5:
         yield (
-            f"{len(ties) / labelled:.0%} of the labelled pairs are ties, and {silent.any(1).mean():.0%} of these have "
-            "a moment without a message: a smaller --config.collect.keep_empty keeps fewer such moments, in another "
-            "--workdir"
+            f"{ties:.0%} of the labelled pairs are ties: if most of these have a moment without a message, a smaller "
+            "--config.collect.keep_empty keeps fewer such moments, in another --workdir"
         )
 
 
@@ -452,7 +436,7 @@ def write_page(
     weights, last = summary["annotators"], summary["history"][-1]
     words = f"learnt from {esc(', '.join(weights))} · {summary['parameters']:,} parameters · epoch {summary['epoch']}"
     body = ["<h1>The reward</h1>", f'<p class="soft">{words}</p>']
-    body += _learning(summary["history"], {"new captions": "unseen_accuracy"})
+    body += _learning(summary["history"])
     body += _worth(summary["worth"]) if "worth" in summary else []
     if len(weights) > 1:
         rows = [[esc(name), f"{weight:.0%}", percent(last[f"accuracy.{name}"])] for name, weight in weights.items()]
@@ -524,8 +508,8 @@ def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Hea
     return judges
 
 
-def _learning(history: list[dict[str, Any]], extra_lines: Mapping[str, str] = {}) -> list[str]:
-    """Accuracy and loss, as HTML; `extra_lines`: names of further accuracies, by their labels."""
+def _learning(history: list[dict[str, Any]]) -> list[str]:
+    """Accuracy and loss, as HTML."""
     last = history[-1]
     figures = [(percent(last["accuracy"]), f"agrees with its own labels, {evidence(last)}")]
     if last["unseen_sided"]:
@@ -538,8 +522,8 @@ def _learning(history: list[dict[str, Any]], extra_lines: Mapping[str, str] = {}
     def line(name: str, scale: float = 1.0) -> list[tuple[float, float]]:
         return [(row["epoch"], scale * row[name]) for row in history if row.get(name) is not None]
 
-    accuracy = {"validation": line("accuracy", 100), "training": line("train_accuracy", 100)}
-    accuracy |= {words: line(name, 100) for words, name in extra_lines.items()}
+    names = {"validation": "accuracy", "training": "train_accuracy", "new captions": "unseen_accuracy"}
+    accuracy = {words: line(name, 100) for words, name in names.items()}
     loss = {"validation": line("loss"), "training": line("train_loss")}
     charts = [
         curves(accuracy, "epochs", high=100.0, title="Agreement with its own labels", note="% of preferences"),

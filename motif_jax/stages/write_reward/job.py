@@ -145,7 +145,7 @@ def record_episodes(
     section, policy, games = config.write_reward, None, max(GAMES, len(agents))
     if agents:
         from motif_jax.policies.choice import LAST, Mixture, PlayerChoice
-        from motif_jax.rewards.sources import trusted_classes
+        from motif_jax.rewards.source import trusted_classes
 
         choices = [PlayerChoice(str(agent), LAST, 1.0) for agent in agents]
         trusted = trusted_classes(config, config.policy.network)
