@@ -73,5 +73,14 @@ def complete(given: Mapping[str, Any], tables: Tables) -> ConfigDict:
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """The known key that is spelt most like `key`."""
-    return difflib.get_close_matches(key[:80], known, n=1, cutoff=0)[0]
+    """The known key most similar to `key` in name and section; `lr` matches `learning_rate`."""
+
+    def alike(one: str, other: str) -> float:
+        return difflib.SequenceMatcher(None, one, other).ratio()
+
+    def score(other: str) -> float:
+        (section, _, name), (its_section, _, its_name) = key[:80].rpartition("."), other.rpartition(".")
+        initials = "".join(word[0] for word in its_name.split("_"))
+        return alike(section, its_section) + 2 * (1.0 if name == initials else alike(name, its_name))
+
+    return max(known, key=score)

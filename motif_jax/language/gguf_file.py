@@ -280,12 +280,12 @@ def _split(digits: str) -> tuple[dict[str, Any], ...]:
     return split, _byte_level(use_regex=False)
 
 
-LLAMA3 = "llama-bpe"  # takes a word that is a token whole; a special token begins each text
+LLAMA3 = ("llama-bpe", "llama3", "llama-v3")  # take a word that is a token whole; a special token begins each text
 PRE_TOKENISERS = {  # the values of tokenizer.ggml.pre, which stand for the tokenisers of published models
-    "gpt-2": (_byte_level(use_regex=True),),
+    **dict.fromkeys(("default", "gpt-2"), (_byte_level(use_regex=True),)),
     "smollm": ({"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True)),
     "qwen2": _split(r"\p{N}"),
-    LLAMA3: _split(r"\p{N}{1,3}"),
+    **dict.fromkeys(LLAMA3, _split(r"\p{N}{1,3}")),
 }
 
 
@@ -312,11 +312,11 @@ def _tokenizer_json(metadata: dict[str, Any]) -> str:
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
         "normalizer": {"type": "NFC"} if pre == "qwen2" else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": PRE_TOKENISERS[pre]},
-        "post_processor": _template(metadata, words, pre == LLAMA3),
+        "post_processor": _template(metadata, words, pre in LLAMA3),
         "decoder": _byte_level(use_regex=True),
         "model": {
             "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": "",
-            "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "ignore_merges": pre == LLAMA3,
+            "end_of_word_suffix": "", "fuse_unk": False, "byte_fallback": False, "ignore_merges": pre in LLAMA3,
             "vocab": {word: number for number, word in enumerate(words)},
             "merges": [merge.split(" ") for merge in metadata[MERGES]],
         },

@@ -46,7 +46,7 @@ def test_what_a_file_lacks_has_its_default(tmp_path):
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("given", "near"), [
-    ("policy.learning_rat", "policy.learning_rate"),
+    ("polcy.lr", "policy.learning_rate"), ("policy.learning_rat", "policy.learning_rate"),
     ("num_pairs", "collect.num_pairs"), ("env.babyai.levl", "env.babyai.level"), ("sed", "seed"),
     ("polic.online.kinds", "policy.online.kind"), ("train_value.polyak", "train_values.polyak"),
 ])  # fmt: skip

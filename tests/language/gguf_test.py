@@ -130,7 +130,7 @@ def test_tokens_are_those_of_a_slow_tokeniser(pre, tmp_path):
     assert ours.encode("<|im_end|>", special_tokens=True)[:1] != [1]
 
 
-@pytest.mark.parametrize("pre", ["gpt-2", "qwen2", "llama-bpe"])
+@pytest.mark.parametrize("pre", ["default", "gpt-2", "qwen2", "llama-bpe"])
 def test_tokens_are_those_of_transformers(pre, tmp_path):
     """transformers reads qwen2 without Qwen's NFC, and llama-bpe without whole words: texts where it matters differ."""
     transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
@@ -180,8 +180,8 @@ def refuse(file, sentence):
     ({"tensors": {"blk.1.strange.weight": np.zeros(3, np.float32)}}, "the shape of 'blk.1.strange.weight' is .3., not"),
     ({"tensors": {"blk.1.attn_q.weight": np.zeros((64, 64), np.int32)}}, "of the type I32, but must have F32"),
     ({"tensors": {"blk.1.attn_norm.weight": np.full(64, np.inf, np.float32)}}, "has a value that is not finite"),
-    ({"changes": {"tokenizer.ggml.pre": ["qwen2"]}}, "must be gpt2 .* with one of gpt-2, .*, not 'gpt2' with None"),
-    ({"changes": {"tokenizer.ggml.pre": "tekken"}}, "must be gpt2 .* with one of gpt-2, .* not 'gpt2' with 'tekken'"),
+    ({"changes": {"tokenizer.ggml.pre": ["qwen2"]}}, "must be gpt2 .* with one of default, .*, not 'gpt2' with None"),
+    ({"changes": {"tokenizer.ggml.pre": "tekken"}}, "must be gpt2 .* with one of default, .* not 'gpt2' with 'tekken'"),
     ({"changes": {"tokenizer.ggml.tokens": [1, 2]}}, "token_type is not a number for each of its 2 tokens"),
     ({"changes": {"tokenizer.ggml.merges": ["a b", "abc"]}}, "the tokeniser of .*"),
 ])  # fmt: skip

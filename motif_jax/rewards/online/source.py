@@ -318,6 +318,7 @@ class OnlineJudge:
 
     def _clear_counts(self) -> None:
         self.steps = self.labelled = 0  # steps, and those whose caption has a label
+        self._counts = dict.fromkeys(("asked", "cached", "unreadable", "tokens"), 0)
         self._seconds: dict[str, list[float]] = {"latency_s": [], "age_s": []}
 
     def resume(self, goal: str, asked: int, step: int) -> None:
@@ -352,9 +353,13 @@ class OnlineJudge:
             with open(self._file, "a") as file:
                 file.write("".join(self._line(one, step) for one in answers))
         for one in answers:
+            self._counts["cached" if one.cached else "asked"] += 1
+            self._counts["tokens"] += one.answer.prompt_tokens + one.answer.output_tokens
             if not one.cached:
                 self._seconds["latency_s"].append(one.seconds)
-            if one.answer.yes is not None and (since := self._first_seen_s.pop(one.item.number, None)) is not None:
+            if one.answer.yes is None:
+                self._counts["unreadable"] += 1
+            elif (since := self._first_seen_s.pop(one.item.number, None)) is not None:
                 self._seconds["age_s"].append(now - since)
         yes = [np.nan if one.answer.yes is None else one.answer.yes for one in answers]
         questions = np.array([one.item.number for one in answers], np.int64)
@@ -406,13 +411,16 @@ class OnlineJudge:
 
     def figures(self) -> dict[str, float]:
         """Metrics since the last call; ages are seconds from the first sight of a caption to its label."""
-        metrics = {"labelled_share": self.labelled / self.steps} if self.steps else {}
+        metrics = {name: float(count) for name, count in self._counts.items()}
+        if self.steps:
+            metrics["labelled_share"] = self.labelled / self.steps
         for name, values in self._seconds.items():
             if values:
                 metrics[f"{name}_p50"], metrics[f"{name}_p95"] = np.quantile(values, (0.5, 0.95)).tolist()
         self._clear_counts()
         failures, strangers = float(self.stream.failures), float(self.stream.counts.strangers)
-        return metrics | {"down_s": self._down_s, "failures": failures, "strangers": strangers}
+        metrics |= {"under_way": float(self.stream.under_way), "down_s": self._down_s}
+        return metrics | {"failures": failures, "strangers": strangers}
 
 
 def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:

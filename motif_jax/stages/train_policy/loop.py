@@ -3,10 +3,6 @@
 Three things run at the same time: workers play, a thread computes their actions with the newest policy, and the main
 thread learns. The learner makes `num_epochs` passes over each batch of rollouts, then the new policy plays. With
 several hosts, each plays its own games, and the first one writes the files.
-
-`policy/probes.jsonl` has the outputs for the world's `probes`, with probabilities in the order of actions:
-
-{"env_steps": 1280, "updates": 1, "probabilities": {"it is ahead": [0.1, ...], ...}, "values": {...}}
 """
 
 from __future__ import annotations

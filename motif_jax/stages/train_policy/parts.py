@@ -682,7 +682,8 @@ def make_probes(
     """Makes the function that records the outputs for the world's `probes`, if a row is due after this update.
 
     It writes nothing for other worlds, for networks that do not read prompts, or if `every` is 0. Rows after
-    `env_steps`, where training resumes, are removed.
+    `env_steps`, where training resumes, are removed. A row of `policy/probes.jsonl`, with probabilities in the order of
+    actions: {"env_steps": 1280, "updates": 1, "probabilities": {"it is ahead": [0.1, ...], ...}, "values": {...}}
     """
     probes = dict(getattr(world, "probes", {})) if PROMPT in model.reads and every else {}
     if not probes:
