@@ -5,10 +5,9 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -44,32 +43,41 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     sys.modules[MODULE] = module  # dataclasses look for their module there
     exec(compile(Path(file).read_bytes(), file, "exec"), module.__dict__)
     config: ConfigDict = module.get_config() if argument is None else module.get_config(argument)
-    return complete(config.to_dict(), tables)
+    complete(config, tables)
+    return config
 
 
 def new_config(tables: Tables) -> ConfigDict:
     """All values with their defaults."""
-    return complete({}, tables)
+    config = ConfigDict()
+    complete(config, tables)
+    return config
 
 
-def complete(given: Mapping[str, Any], tables: Tables) -> ConfigDict:
-    """The config with these values, and the defaults of all others; raises UserError for unknown values."""
-    flat, known = flatten(given), keys(tables)
+def complete(config: ConfigDict, tables: Tables) -> None:
+    """Adds missing values to a config, in place, with their defaults; raises UserError for unknown values."""
+    flat, known = flatten(config.to_dict()), keys(tables)
     for key in flat:
         if key not in known:
             raise UserError(
                 f"the config file sets {clean(key, 80)!r}, which is not a value of the config (--config): did you mean "
                 f"{nearest(key, known)!r}?"
             )
-    config: dict[str, Any] = {}
-    for key, value in known.items():
-        inner, (*sections, name) = config, key.split(".")
-        for section in sections:
-            inner = inner.setdefault(section, {})
-        inner[name] = one = flat.get(key, value.default)
-        if isinstance(value.kind, Number) and type(one) is int and abs(one) < LARGEST:
-            inner[name] = float(one)  # so that the command line may set a fraction
-    return ConfigDict(config)
+    with config.unlocked():
+        for key, value in known.items():
+            given = flat.get(key, value.default)
+            if isinstance(value.kind, Number) and type(given) is int and abs(given) < LARGEST:
+                given = float(given)  # so that the command line may set a fraction
+            elif key in flat:
+                continue
+            inner, (*sections, name) = config, key.split(".")
+            for section in sections:
+                if section not in inner:
+                    inner[section] = ConfigDict()
+                inner = inner[section]
+            if name in inner:
+                del inner[name]  # a ConfigDict keeps the type of an existing value
+            inner[name] = given
 
 
 def nearest(key: str, known: Iterable[str]) -> str:

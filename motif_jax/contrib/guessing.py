@@ -267,7 +267,7 @@ def _history(turns: Sequence[Turn]) -> list[Utterance]:
     for turn in turns:
         if turn.is_action:
             history += [Utterance("question", turn.text), Utterance("answer", "")]
-        elif history:
+        elif history and not history[-1].text:
             history[-1] = Utterance("answer", turn.text)
     return history
 

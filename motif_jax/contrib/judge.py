@@ -7,7 +7,7 @@ and at most `at_a_time` questions are answered concurrently.
 
 The goal's rules decide, in the words that the prompt asks for. Captions are untrusted text: one may look like the end
 of a caption and the start of the next. So the judge does not read them from a request, which only says what question
-of its client it shows; a text that shows two questions gets an answer without a verdict.
+of its client it shows; a text that shows two questions gets an answer without a verdict from the second one on.
 
 The handler of chat completions also serves the tests.
 """

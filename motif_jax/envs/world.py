@@ -309,6 +309,8 @@ def cannot_play(metadata: Mapping[str, Any], world: Any, *alike: str) -> str:
     actions = model.get("num_actions")
     if is_text(world.action):
         return f"chooses among {actions} actions, but the world {world.name!r} is played by writing" if actions else ""
+    if actions is None:
+        return f"writes texts, but the world {world.name!r} is played by choosing actions"
     for name, (shape, dtype, *_) in model.get("reads", {}).items():
         spec = world.specs.get(name)
         if spec is None or ([*spec.shape], spec.dtype) != ([*shape], dtype):
@@ -316,7 +318,7 @@ def cannot_play(metadata: Mapping[str, Any], world: Any, *alike: str) -> str:
     space = space_of(world)
     if space_from(model) != space:
         return f"has actions of other parts than the world {world.name!r}"
-    prompts = model.get(model.get("network"), {})  # the description of a network that reads prompts
+    prompts = model.get(model.get("network")) or {}  # the description of a network that reads prompts
     by_name = prompts.get("head", "score") == "score" and "actions" in prompts
     if not space and not by_name and actions != len(world.action_names):
         return f"has {actions} actions, but the world {world.name!r} has {len(world.action_names)}"

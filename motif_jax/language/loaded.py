@@ -157,6 +157,7 @@ class Language:
             only = np.zeros_like(allowed_tokens)
             only[list(allowed)] = True
             allowed_tokens &= only
+        may_write = jnp.asarray(allowed_tokens)
         ends = (*self.config.ends, *ends)
         stops = no_limits(self.config.vocabulary, 0, ends).stops
         run = self._program(max_tokens, beams, shift)
@@ -168,7 +169,7 @@ class Language:
             for number, row in enumerate(chunk):
                 forced[number, : len(starts[row])] = starts[row]
             filled = jnp.asarray(self._fill(forced, len(chunk)))
-            limits = TokenLimits(jnp.asarray(allowed_tokens), stops, filled, jnp.int32(max(self.config.pad, 0)))
+            limits = TokenLimits(may_write, stops, filled, jnp.int32(max(self.config.pad, 0)))
             chunk_keys = keys[np.resize(chunk, self._size(len(chunk)))]
             padded = self._pad([rows[row] for row in chunk])
             settings = sampling, limits, np.float32(length_penalty), shift_arguments
@@ -323,7 +324,7 @@ def load_language(
 #
 # A token attends to the beginning and to its ancestors, at the same position as in a text of its own.
 
-KEPT = 4  # beginnings
+KEPT = 4  # states, each a beginning with its room
 ENDS = 4  # nodes per text that a tree has room for
 
 

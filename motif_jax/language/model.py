@@ -504,7 +504,7 @@ class Decoder(LanguageModel):
         positions = seen.sum(1, keepdims=True) - 1
         sight = Sight(seen[:, None], positions, positions)
         x = self.embed(token[:, None], positions)
-        hidden, cache = self.stack(x, sight, None, reading.cache, reading.at)
+        hidden, cache = self.stack(x, sight, cache=reading.cache, at=reading.at)
         return PrefixState(cache, seen, reading.at + 1), hidden[:, 0]
 
     def read_branches(self, reading: PrefixState, tokens: jax.Array, above: jax.Array) -> jax.Array:

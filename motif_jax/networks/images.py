@@ -8,6 +8,7 @@ intermediate results stay in the cache. The backward pass looks up the first lay
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from typing import Any, NamedTuple
 
@@ -17,6 +18,8 @@ import numpy as np
 from flax import nnx
 from jax.typing import DTypeLike
 from PIL import Image, ImageDraw, ImageFont
+
+from motif_jax.structs import UserError
 
 # ---- the picture: drawn, or convolved without drawing it
 #
@@ -51,6 +54,7 @@ PHASES = 3
 PARTS = (PHASES * 2) ** 2  # (phase, first or second tile) down, then across
 WHITE = 255  # value of a white pixel
 RGB = 3
+ATLAS = "5582de63c4d8be4a8f001a077cbacd052170ee4510bc0ab5b91485186692df40"  # SHA-256 of all tiles
 
 
 @functools.cache
@@ -68,7 +72,10 @@ def tile_atlas() -> np.ndarray:
     overlap = np.maximum(bottom - top, 0)  # [6, 11]
     elevenths = np.einsum("ij,cjx->cix", overlap, glyphs)  # [256, 6, 6], 0..11
     ink = PIGMENTS[None, :, None, None, :] * elevenths[:, None, :, :, None]
-    return ((2 * ink + GLYPH_ROWS) // (2 * GLYPH_ROWS)).astype(np.uint8)  # to the nearest; elevenths cannot tie
+    atlas = ((2 * ink + GLYPH_ROWS) // (2 * GLYPH_ROWS)).astype(np.uint8)  # to the nearest; elevenths cannot tie
+    if hashlib.sha256(atlas.tobytes()).hexdigest() != ATLAS:
+        raise UserError("this Pillow draws another font than networks were trained with: pip install pillow==13.0.0")
+    return atlas
 
 
 def render(crop: jax.Array) -> jax.Array:

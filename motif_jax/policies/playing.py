@@ -105,6 +105,8 @@ class Policy:
         return them, or a list with one entry per game. Names beyond `reads` are ignored. `greedy`: take the most
         probable action instead of sampling one.
         """
+        if missing := {*self.reads} - observation.keys():
+            raise TypeError(f"this policy also reads {', '.join(sorted(missing))}")
         seen = {name: self._read(name, observation[name]) for name in self.reads}
         if self._heads:
             self._decide(seen, greedy)

@@ -120,8 +120,13 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
     `writes`: for the amount of writing, or for places outside the workdir. `memory`: for memory, processes and open
     files. `device`: for the memory of devices; "": the same.
     """
+    who = f"{stage} cannot go on: " if stage else ""
+    before = os.stat(workdir) if workdir.exists() else None
     try:
         yield
+        # Missing parents of files are made again, so no error says it.
+        if before and not (workdir.exists() and os.path.samestat(before, os.stat(workdir))):
+            raise UserError(f"{who}the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)")
     except Exception as error:
         refusal = find_refusal(error)
         if refusal is None or isinstance(error, UserError | Stopped):
@@ -136,7 +141,6 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
         if hint is None:
             raise
         words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
-        who = f"{stage} cannot go on: " if stage else ""
         raise UserError(who + words + (f" ({hint})" if hint else "")) from error
 
 

@@ -56,6 +56,8 @@ def _lmrl_episode(row: Any) -> Episode:
     if not len(sequence) - 1 <= len(rewards) <= len(sequence):
         raise ValueError(f"it has {len(sequence):,} texts and {len(rewards):,} rewards")
     rewards = [0.0] * (len(sequence) - len(rewards)) + rewards
+    if not all(map(Number().allows, rewards)):
+        raise ValueError(f"its rewards are {shown(rewards)}, not numbers")
     turns = []
     for (text, is_action), reward in zip(sequence, rewards, strict=True):
         if is_action not in (0, 1) or (reward and not is_action):
@@ -215,6 +217,8 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
         rewards = [0.0] * (count - 1) + [0.0 if last is None else last]
     if not len(rewards) == count > 0:
         raise ValueError(f"its rewards are {shown(rewards)}, for {count:,} turns of the assistant")
+    if not (isinstance(rewards, list) and all(map(Number().allows, rewards))):
+        raise ValueError(f"its rewards are {shown(rewards)}, not numbers")
     left = map(float, rewards)
     turns = (Turn(message["content"], next(left) if message["role"] == AGENT else None) for message in messages)
     return Episode(tuple(turns), terminal=row.get("done", True))

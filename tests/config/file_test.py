@@ -34,6 +34,15 @@ def test_what_is_no_file_is_refused(name):
 
 
 @pytest.mark.quick
+def test_a_value_that_refers_to_another_follows_the_command_line(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(HEAD + "    config.reward.num_epochs = config.get_ref('seed') * 2\n    return config")
+    config = load(str(file), None, tables())
+    config.seed = 5  # as a flag does
+    assert config.reward.num_epochs == 10
+
+
+@pytest.mark.quick
 def test_what_a_file_lacks_has_its_default(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(HEAD + "    del config.policy, config.env.babyai; config.collect.keep_empty = 1\n    return config")

@@ -1,5 +1,3 @@
-import hashlib
-
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
@@ -13,8 +11,6 @@ def test_tiles_are_pillows_bitmap_font_shrunk_by_averaging():
     line = "".join(chr(code) if chr(code).isprintable() else " " for code in range(256))
     atlas = tile_atlas()
     assert atlas.shape == (256, 16, 6, 6, 3)
-    known = "5582de63c4d8be4a8f001a077cbacd052170ee4510bc0ab5b91485186692df40"
-    assert hashlib.sha256(atlas.tobytes()).hexdigest() == known, "another version of Pillow draws another font"
     for color, name in enumerate(PALETTE):
         canvas = Image.new("RGB", (256 * 6, 11))
         ImageDraw.Draw(canvas).text((0, 0), line, fill=f"#{name}", font=ImageFont.load_default_imagefont())

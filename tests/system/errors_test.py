@@ -169,3 +169,11 @@ def test_a_full_disk(disk, stage):
     assert ("(--workdir, " in text) == (stage != "visualize")  # whose film lies elsewhere
     if stage == "train_policy":
         assert "/checkpoints/" in text  # which orbax writes, in threads
+
+
+@pytest.mark.quick
+def test_a_workdir_that_was_moved_meanwhile_is_told(tmp_path):
+    workdir = tmp_path / "run"
+    workdir.mkdir()
+    with pytest.raises(UserError, match="removed or replaced meanwhile"), explained(workdir, "policy"):
+        workdir.rename(tmp_path / "elsewhere")

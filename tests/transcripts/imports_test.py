@@ -295,6 +295,7 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
     ({"messages": [say("king", "x")]}, "with one of the roles system"),
     ({"messages": [say("assistant", [{"type": "image"}])]}, "a message must be a text"),
     ({"messages": [say("assistant", "x")], "rewards": [1, 2]}, "its rewards are [1, 2], for 1 turns"),
+    ({"messages": [say("assistant", "x")], "rewards": {"0": 0.25}}, "its rewards are {'0': 0.25}, not numbers"),
     ({"prompt": "x", "completion": "y", "label": None}, "None"),
     ("{", "as an episode"),
 ])  # fmt: skip

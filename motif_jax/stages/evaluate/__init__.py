@@ -370,7 +370,7 @@ def is_complete(config: EvaluateConfig, workdir: Path) -> bool:
             for contender, _ in find_contenders(asked, workdir)
         )
     except UserError:
-        return False  # `run` reports it; an earlier stage may still make the policy
+        return False  # `run` reports it if it asks again; an earlier stage may still make the policy
 
 
 STAGE = Stage(

@@ -328,14 +328,11 @@ def finish(
 ) -> None:  # fmt: skip
     """Writes the page, the report's part and the summary; prints the results."""
     history = metadata["history"]
-    last, summary = (
-        history[-1],
-        metadata
-        | {
-            "best_epoch": min(history, key=lambda row: row["loss"])["epoch"],
-            "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
-        },
-    )
+    last = history[-1]
+    summary = metadata | {
+        "best_epoch": min(history, key=lambda row: row["loss"])["epoch"],
+        "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
+    }
     neutral = neutral_reward(rewards, data)
     if values is not None and worth is not None:
         held_out = np.zeros(len(values), bool)
@@ -373,7 +370,8 @@ def remarks(section: TrainReward, data: LabelledPairs, neutral: float | None) ->
     if ties > 0.5:
         yield (
             f"{ties:.0%} of the labelled pairs are ties: if most of these have a moment without a message, a smaller "
-            "--config.collect.keep_empty keeps fewer such moments, in another --workdir"
+            "--config.collect.keep_empty keeps fewer such moments, in another --workdir; "
+            "otherwise try a smaller --config.annotate.tie_margin"
         )
 
 
