@@ -6,6 +6,7 @@ import functools
 import pytest
 from config_attacks import WHOLE, attacks, config_with, refusal
 from conftest import get_config
+from ml_collections import ConfigDict
 
 from motif_jax import experiment
 from motif_jax.config.file import complete
@@ -67,7 +68,9 @@ def test_a_value_that_is_added_locks_nobody_out(tmp_path):
     seed, discount = Value(Whole(), "seed", 0, decides=True), Value(Number(0, 1), "discount", 0.5, decides=True)
     before = {"": {"seed": seed}, "policy": {"discount": discount}}
     now = before | {"policy": before["policy"] | {"added": ADDED}}
-    config = complete({"seed": 1, "policy": {"discount": 0.9}}, now)  # a config file of before
+    config = ConfigDict({"seed": 1, "policy": {"discount": 0.9}})
+    config.lock()
+    complete(config, now)  # a config file of before
     assert config.policy.added == 1.0
 
     def check(config, tables=now):

@@ -110,7 +110,7 @@ def test_a_pair_that_was_dropped_waits_again_when_it_is_seen_again():
 
 def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     """Two sources in two threads; what `from_every_host` would gather is put together here."""
-    sent, barrier = {}, threading.Barrier(2, timeout=60)
+    sent, barrier = {}, threading.Barrier(2)
 
     def gather(words):
         sent[threading.current_thread().name] = words
