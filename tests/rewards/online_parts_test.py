@@ -120,7 +120,11 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
         return gathered
 
     def advance(source):
-        source.advance(SimpleNamespace(steps=6), hosts)  # of both
+        try:
+            source.advance(SimpleNamespace(steps=6), hosts)  # of both
+        except BaseException:
+            barrier.abort()  # so that the other one does not wait
+            raise
 
     monkeypatch.setattr(online_store, "from_every_host", gather)
     sources = [make(tmp_path / str(number)) for number in range(2)]
