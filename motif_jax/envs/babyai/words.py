@@ -10,6 +10,7 @@ Sentences and captions are pure functions of images: kind, colour and state of e
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 import re
@@ -28,44 +29,28 @@ HELD_OUT = ("yellow box", "red key", "green ball", "red door", "grey door")  # n
 
 
 class Wording(NamedTuple):
-    """Templates of sentences, and the words that fill them."""
+    """Templates of sentences, and the words that fill them; the defaults are the English ones."""
 
-    carry: str
-    wall: str
-    thing: str
-    door: str
-    step: str  # one step
-    steps: str
-    left: str
-    right: str
-    forward: str
-    both: str  # between the two parts of a place
-    kinds: Mapping[int, str]
-    colours: Sequence[str]
-    states: Sequence[str]  # of doors
-    actions: str  # labels of a prompt
-    goal: str
+    carry: str = "You carry a {colour} {kind}"
+    wall: str = "You see a wall {place}"
+    thing: str = "You see a {colour} {kind} {place}"
+    door: str = "You see a {state} {colour} {kind} {place}"
+    step: str = "{count} step {side}"  # one step
+    steps: str = "{count} steps {side}"
+    left: str = "left"
+    right: str = "right"
+    forward: str = "forward"
+    both: str = " and "  # between the two parts of a place
+    kinds: Mapping[int, str] = {DOOR: "door", KEY: "key", BALL: "ball", BOX: "box"}
+    colours: Sequence[str] = COLOURS
+    states: Sequence[str] = ("open", "closed", "locked")  # of doors
+    actions: str = "Possible action of the agent:"  # labels of a prompt
+    goal: str = "Goal of the agent:"
     observation: str = "Observation"
     action: str = "Action"
 
 
-ENGLISH = Wording(
-    carry="You carry a {colour} {kind}",
-    wall="You see a wall {place}",
-    thing="You see a {colour} {kind} {place}",
-    door="You see a {state} {colour} {kind} {place}",
-    step="{count} step {side}",
-    steps="{count} steps {side}",
-    left="left",
-    right="right",
-    forward="forward",
-    both=" and ",
-    kinds={DOOR: "door", KEY: "key", BALL: "ball", BOX: "box"},
-    colours=COLOURS,
-    states=("open", "closed", "locked"),
-    actions="Possible action of the agent:",
-    goal="Goal of the agent:",
-)
+ENGLISH = Wording()
 FRENCH = Wording(
     carry="Tu portes une {kind} {colour}",
     wall="Tu vois un mur à {place}",
@@ -120,19 +105,14 @@ PLACES = {
     " in front of you": " devant toi", " behind you": " derrière toi",
     " on your left": " à ta gauche", " on your right": " à ta droite",
 }  # fmt: skip
-THING = r"(the|a) (?:(\w+) )?(door|key|ball|box|object)(" + "|".join(PLACES) + ")?"
-CLAUSES = [  # English; French, and the same after "après"
-    (rf"go to {THING}", "aller à {}", "être allé à {}"),
-    (rf"pick up {THING}", "attraper {}", "avoir attrapé {}"),
-    (rf"open {THING}", "ouvrir {}", "avoir ouvert {}"),
-    (rf"put {THING} next to {THING}", "poser {} à côté de {}", "avoir posé {} à côté de {}"),
-]
-JOINTS = {", then ": ", puis ", " and ": " et ", " after you ": " après "}
-
-MISSIONS = (  # texts with their words
-    "go to the a an object, then pick up and open, after you put next to .",
-    "aller à être allé attraper avoir attrapé ouvrir ouvert poser à côté de d'une d'un l'objet un la le, puis et après",
-)
+VERBS = {  # also after "après", and other words of a mission
+    "go to": ("aller à", "être allé à"), "pick up": ("attraper", "avoir attrapé"), "open": ("ouvrir", "avoir ouvert"),
+    "put": ("poser", "avoir posé"), "next to": ("à côté de",) * 2, ", then": (", puis",) * 2, "and": ("et",) * 2,
+}  # fmt: skip
+THING = rf"(the|a) (?:(\w+) )?(door|key|ball|box|object)({'|'.join(PLACES)})?"
+CLAUSE = rf"(?:(?:go to|pick up|open) {THING}|put {THING} next to {THING})"
+MISSION = re.compile(rf"{CLAUSE}(?:(?:, then | and | after you ){CLAUSE})*")
+PHRASE = re.compile(rf"{THING}|{'|'.join(VERBS)}")
 
 
 def parse_actions(text: str) -> tuple[str, ...]:
@@ -181,25 +161,19 @@ def shuffle_words(mission: str, generator: random.Random) -> str:
 
 
 def to_french(mission: str) -> str:
-    """Translates a mission of MiniGrid into French; returns any other sentence unchanged.
-
-    A mission is one or more clauses such as "put the red ball next to a grey box", joined by JOINTS.
-    """
-    french, after = "", 0
-    for part in re.split(f"({'|'.join(JOINTS)})", mission):
-        after = 1 if part == " after you " else after
-        clauses = ((forms, re.fullmatch(pattern, part)) for pattern, *forms in CLAUSES)
-        forms, clause = next((found for found in clauses if found[1]), ((), None))
-        if part not in JOINTS and not clause:
-            return mission
-        words = clause.groups() if clause else ()
-        things = (_thing(*words[at : at + 4]) for at in range(0, len(words), 4))
-        french += forms[after].format(*things) if forms else JOINTS[part]
-    return french.replace("de une ", "d'une ").replace("de un ", "d'un ")
+    """Translates a mission such as "put the red ball next to a grey box"; returns any other sentence unchanged."""
+    if not MISSION.fullmatch(mission):
+        return mission
+    parts = mission.split(" after you ")
+    parts = [PHRASE.sub(functools.partial(_translate, after=bool(number)), part) for number, part in enumerate(parts)]
+    return " après ".join(parts).replace("de une ", "d'une ").replace("de un ", "d'un ")
 
 
-def _thing(article: str, colour: str | None, kind: str, where: str | None) -> str:
-    the, a, noun, adjectives = ("l'", "un ", "objet", MASCULINE)
+def _translate(phrase: re.Match[str], after: bool) -> str:
+    article, colour, kind, where = phrase.groups()
+    if not article:
+        return VERBS[phrase[0]][after]
+    the, a, noun, adjectives = "l'", "un ", "objet", MASCULINE
     if kind != "object":
         the, a, noun, adjectives = "la ", "une ", FRENCH_NOUNS[kind], FRENCH_ADJECTIVES
     adjective = adjectives.get(colour or "", "")
@@ -221,8 +195,11 @@ def published_french(mission: str) -> str:
 
 def all_words() -> tuple[str, ...]:
     """Returns texts with all words of prompts, in all wordings, for a language model that is trained from scratch."""
-    texts = list(MISSIONS)
-    for part in (part for language in LANGUAGES.values() for part in language):
+    texts = [  # of missions
+        "go to the a an object, then pick up and open, after you put next to .",
+        "aller être allé attraper avoir attrapé ouvrir ouvert poser à côté d'une d'un l'objet un la le, puis et après",
+    ]
+    for part in (*ENGLISH, *FRENCH):
         texts += [part] if isinstance(part, str) else part.values() if isinstance(part, Mapping) else part
     texts = [text.replace("{", " ").replace("}", " ") for text in texts]
     texts += itertools.chain(*ACTION_SETS.values())
@@ -254,39 +231,28 @@ def describe(image: np.ndarray, language: Wording = ENGLISH, faithful_walls: boo
       faithful_walls: mention a wall even if an object lies before it. Otherwise, as published, objects hide walls from
         the sentences, though the image shows them. Doors always hide walls, because they replace a part of the wall.
     """
-    cells = image.tolist()
-    sentences = []
-    kind, colour, _ = cells[COLUMN][ROW]
-    if kind > WALL:
+    cells, sentences = image.tolist(), []
+
+    def say(template: str, cell: Cell, where: str = "") -> None:
+        kind, colour, state = cell
+        words = {"kind": language.kinds[kind], "colour": language.colours[colour], "state": language.states[state]}
         english = {"english_kind": ENGLISH.kinds[kind], "english_colour": COLOURS[colour]}
-        sentences.append(language.carry.format(kind=language.kinds[kind], colour=language.colours[colour], **english))
-    lines = (
-        (language.forward, ((COLUMN, row) for row in range(ROW - 1, -1, -1))),
-        (language.left, ((column, ROW) for column in range(COLUMN - 1, -1, -1))),
-        (language.right, ((column, ROW) for column in range(COLUMN + 1, VIEW))),
-    )
-    for side, line in lines:
-        if distance := _wall_at([cells[column][row][0] for column, row in line], faithful_walls):
-            sentences.append(language.wall.format(place=_part(language, distance, side)))
-    for column in range(VIEW):
-        for row in range(VIEW):
-            kind, colour, state = cells[column][row]
-            if kind > WALL and (column, row) != (COLUMN, ROW):
-                words = {"kind": language.kinds[kind], "colour": language.colours[colour]}
-                words["place"] = place(language, column - COLUMN, ROW - row)
-                template = language.door if kind == DOOR else language.thing
-                sentences.append(template.format(state=language.states[state], **words))
+        sentences.append(template.format(place=where, **words, **english))
+
+    if (own := cells[COLUMN][ROW])[0] > WALL:
+        say(language.carry, own)
+    beside = [column[ROW] for column in cells]
+    ahead, left, right = cells[COLUMN][ROW - 1 :: -1], beside[COLUMN - 1 :: -1], beside[COLUMN + 1 :]
+    for side, line in ((language.forward, ahead), (language.left, left), (language.right, right)):
+        for distance, (kind, *_) in enumerate(line, 1):
+            if kind == WALL:
+                sentences.append(language.wall.format(place=_part(language, distance, side)))
+            if kind in (WALL, DOOR) or (kind > WALL and not faithful_walls):
+                break
+    for column, row in itertools.product(range(VIEW), repeat=2):
+        if (cell := cells[column][row])[0] > WALL and (column, row) != (COLUMN, ROW):
+            say(language.door if cell[0] == DOOR else language.thing, cell, place(language, column - COLUMN, ROW - row))
     return sentences
-
-
-def _wall_at(kinds: Iterable[int], faithful: bool) -> int:
-    """Returns the steps to the wall in a line of cells, the nearest first; 0 if it is not mentioned."""
-    for distance, kind in enumerate(kinds, 1):
-        if kind == WALL:
-            return distance
-        if kind > WALL and (kind == DOOR or not faithful):
-            return 0
-    return 0
 
 
 def place(language: Wording, right: int, forward: int) -> str:
@@ -308,32 +274,28 @@ def caption(before: np.ndarray | None, action: int, after: np.ndarray, done: boo
     `before`, `after`: the views before the action, None at the beginning, and now. `action`: MiniGrid's number.
     `done`: whether the mission was accomplished.
     """
-    happened = _happened(before, action, after) if before is not None else ""
-    if done:
-        return f"{happened} {DONE}".lstrip()
-    if happened:
-        return happened
-    ahead, _ = _near(after)
-    return "The way ahead is free." if ahead[0] in (UNSEEN, EMPTY) else f"You stand before {_a(ahead)}."
-
-
-def _happened(before: np.ndarray, action: int, after: np.ndarray) -> str:
-    (ahead, held), (now, holds) = _near(before), _near(after)
+    (now, holds), text = _near(after), ""
+    ahead, held = (now, holds) if before is None else _near(before)
     is_open = ahead[0] == DOOR and ahead[2] == OPEN
-    if action == FORWARD and np.array_equal(before, after) and ahead[0] > EMPTY and not is_open:
-        return f"{_a(ahead).capitalize()} is in your way."
-    if action == PICK_UP and holds != held:
-        return f"You pick up {_a(holds)}."
-    if action == DROP and holds != held:
-        return f"You drop {_a(held)}."
-    if action == TOGGLE and ahead[0] == DOOR:
-        if now[2] == ahead[2]:
-            return f"You cannot open {_a(ahead)} without its key."
+    if before is None:
+        pass
+    elif action == FORWARD and np.array_equal(before, after) and ahead[0] > EMPTY and not is_open:
+        text = f"{_a(ahead).capitalize()} is in your way."
+    elif action == PICK_UP and holds != held:
+        text = f"You pick up {_a(holds)}."
+    elif action == DROP and holds != held:
+        text = f"You drop {_a(held)}."
+    elif action == TOGGLE and ahead[0] == DOOR and now[2] == ahead[2]:
+        text = f"You cannot open {_a(ahead)} without its key."
+    elif action == TOGGLE and ahead[0] == DOOR:
         verb = "close" if now[2] != OPEN else "unlock and open" if ahead[2] == LOCKED else "open"
-        return f"You {verb} a {_name(ahead)}."
-    if action == TOGGLE and ahead[0] == BOX and now != ahead:
-        return f"You open a {_name(ahead)}, which is gone."
-    return ""
+        text = f"You {verb} a {_name(ahead)}."
+    elif action == TOGGLE and ahead[0] == BOX and now != ahead:
+        text = f"You open a {_name(ahead)}, which is gone."
+    if done:
+        return f"{text} {DONE}".lstrip()
+    free = now[0] in (UNSEEN, EMPTY)
+    return text or ("The way ahead is free." if free else f"You stand before {_a(now)}.")
 
 
 def _near(image: np.ndarray) -> tuple[Cell, Cell]:
