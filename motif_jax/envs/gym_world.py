@@ -67,7 +67,7 @@ def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict
     `kinds`: the user's kinds of some observations, by name (networks/kinds.py).
     """
     fields: dict[str, Field] = {}
-    for path, leaf in _leaves(space, ()):
+    for path, leaf in _leaves(space):
         name = "_".join(path) or "observation"
         found = _spec_of(leaf, kinds.get(name, ""))
         if name in CAPTIONS or name.startswith("event_") or name in fields or found is None:
@@ -85,12 +85,45 @@ def fields_of(space: spaces.Space, kinds: Mapping[str, str], world: str) -> dict
     return fields
 
 
-def _leaves(space: spaces.Space, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], spaces.Space]]:
+def _leaves(space: spaces.Space, *path: str) -> Iterator[tuple[tuple[str, ...], spaces.Space]]:
     if not isinstance(space, spaces.Dict):
         yield path, space
-        return
-    for key, inner in space.spaces.items():
-        yield from _leaves(inner, (*path, str(key)))
+    else:
+        for key, inner in space.spaces.items():
+            yield from _leaves(inner, *path, str(key))
+
+
+def _spec_of(space: spaces.Space, kind: str) -> tuple[ArraySpec, Callable[[Any], Any]] | None:
+    """Returns spec and conversion of a space other than Dict; None if unsupported. An empty `kind` is inferred."""
+    if isinstance(space, spaces.Text) or isinstance(space.sample(), str):
+        return ArraySpec((WIDTH,), "uint8", kind or "text"), encode
+    if (sizes := _sizes(space)) is not None:
+        start, kind = getattr(space, "start", 0), kind or ("category" if sizes.ndim <= 1 else "grid")
+        return ArraySpec(sizes.shape, "int32", kind, int(sizes.max())), lambda value: np.asarray(value) - start
+    if not isinstance(space, spaces.Box):
+        return None
+    dtype, rank, values = np.dtype(space.dtype), len(space.shape), 0  # values: from 0 on, if they are few
+    if dtype.kind in "iu" and space.low.size and space.low.min() >= 0 and space.high.max() < MOST_CATEGORIES:
+        values = int(space.high.max()) + 1
+    if not kind and (rank <= 1 or (rank == 2 and dtype.kind == "f")):
+        kind = "vector"
+    elif not kind and dtype == np.uint8 and rank == 3 and space.shape[2] <= IMAGE_CHANNELS and values == BYTE_VALUES:
+        kind = "image"
+    elif not kind and rank in (2, 3) and 0 < values < BYTE_VALUES:
+        kind = "grid"
+    discrete = kind in ("category", "grid") and dtype.kind in "iu"
+    if not np.can_cast(dtype, np.int32):
+        dtype = np.dtype(np.int32 if discrete else np.float32)  # types that devices compute with
+    return ArraySpec(space.shape, str(dtype), kind, values * discrete), np.asarray
+
+
+def _sizes(space: spaces.Space) -> np.ndarray | None:
+    """Returns the numbers of values of a space of choices, in its shape; None for other spaces."""
+    if isinstance(space, spaces.Discrete):
+        return np.array(int(space.n))
+    if isinstance(space, spaces.MultiBinary):
+        return np.full(space.shape, 2)
+    return space.nvec if isinstance(space, spaces.MultiDiscrete) else None
 
 
 def action_parts_of(space: Any, world: str) -> tuple[ActionSpace, Callable[[Any], Any]] | None:
@@ -100,12 +133,12 @@ def action_parts_of(space: Any, world: str) -> tuple[ActionSpace, Callable[[Any]
     """
     sizes = _sizes(space)
     parts = () if sizes is None else tuple(sizes.ravel().tolist())
-    few = 0 < sum(parts) <= MOST_CATEGORIES  # NumPy's sum can overflow
-    if few and isinstance(space, spaces.Discrete) and space.start == 0:
-        return None
-    if few and space.shape:
-        start = getattr(space, "start", 0)
-        return ActionSpace(parts), lambda action: (np.reshape(action, space.shape) + start).astype(space.dtype)
+    start = getattr(space, "start", 0)
+    if 0 < sum(parts) <= MOST_CATEGORIES:  # NumPy's sum can overflow
+        if space.shape:
+            return ActionSpace(parts), lambda action: (np.reshape(action, space.shape) + start).astype(space.dtype)
+        if start == 0:
+            return None
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.shape and space.low.size:
         with np.errstate(over="ignore", invalid="ignore"):
             bounds = np.array([space.low.ravel(), space.high.ravel()], np.float32)
@@ -120,48 +153,6 @@ def action_parts_of(space: Any, world: str) -> tuple[ActionSpace, Callable[[Any]
         f"{MOST_CATEGORIES:,} values) or a Box of fractions with finite bounds, not {space}: convert them with a "
         f"wrapper, such as gymnasium.wrappers.RescaleAction ({WORLD_FLAG})"
     )
-
-
-def _sizes(space: spaces.Space) -> np.ndarray | None:
-    """Returns the numbers of values of a space of choices, in its shape; None for other spaces."""
-    if isinstance(space, spaces.Discrete):
-        return np.array(int(space.n))
-    if isinstance(space, spaces.MultiBinary):
-        return np.full(space.shape, 2)
-    return space.nvec if isinstance(space, spaces.MultiDiscrete) else None
-
-
-def _spec_of(space: spaces.Space, kind: str) -> tuple[ArraySpec, Callable[[Any], Any]] | None:
-    """Returns spec and conversion of a space other than Dict; None if unsupported. An empty `kind` is inferred."""
-    if isinstance(space, spaces.Text) or isinstance(space.sample(), str):
-        return ArraySpec((WIDTH,), "uint8", kind or "text"), encode
-    if (sizes := _sizes(space)) is not None:
-        start, kind = getattr(space, "start", 0), kind or ("category" if sizes.ndim <= 1 else "grid")
-        return ArraySpec(sizes.shape, "int32", kind, int(sizes.max())), lambda value: np.asarray(value) - start
-    if isinstance(space, spaces.Box):
-        kind, dtype = kind or _kind_of_box(space), np.dtype(space.dtype)
-        discrete = kind in ("category", "grid") and dtype.kind in "iu"
-        if not np.can_cast(dtype, np.int32):
-            dtype = np.dtype(np.int32 if discrete else np.float32)  # types that devices compute with
-        return ArraySpec(space.shape, str(dtype), kind, _values(space) if discrete else 0), np.asarray
-    return None
-
-
-def _kind_of_box(space: spaces.Box) -> str:
-    """Infers the kind of a Box from its type, shape and bounds; "" if they do not decide it."""
-    rank = len(space.shape)
-    if rank <= 1 or (rank == 2 and np.issubdtype(space.dtype, np.floating)):
-        return "vector"
-    values = _values(space) if np.issubdtype(space.dtype, np.integer) else 0
-    if space.dtype == np.uint8 and rank == 3 and space.shape[2] <= IMAGE_CHANNELS and values == BYTE_VALUES:
-        return "image"
-    return "grid" if rank in (2, 3) and 0 < values < BYTE_VALUES else ""
-
-
-def _values(space: spaces.Box) -> int:
-    """Returns the number of values of a Box from 0 on; 0 if it is unbounded or can be negative."""
-    low, high = int(space.low.min()), int(space.high.max())
-    return high + 1 if low >= 0 and high < MOST_CATEGORIES else 0
 
 
 # ---- rendering

@@ -16,7 +16,7 @@ from motif_jax.config.table import Flag
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_world import FLAG, Makers, Picker, TextWorld
+from motif_jax.envs.text_world import FLAG, Makers, Picker, TextWorld, without_arguments
 from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.screens import REVERSED, printable
 from motif_jax.structs import EndStatus, UserError, legible
@@ -131,10 +131,7 @@ def load_vocabulary(source: str, counted: bool = False) -> Vocabulary:
 # colours are the full state: the game is Markov.
 
 TRIES = 6
-WORDS = ("black", "yellow", "green")  # by digit
-LOST = "no tries are left"
-BLACK, YELLOW, GREEN = 8, 11, 2
-COLOURS = (BLACK, YELLOW, GREEN)  # of letters, by digit
+COLOURS = (("black", 8), ("yellow", 11), ("green", 2))  # name, and colour on the screen, by digit
 KEYS = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
 WIDTH = 39
 LISTED = 12  # fitting words on the screen
@@ -179,6 +176,10 @@ class Position(NamedTuple):
             fitting &= words.fitting(text, colours)
         return Position(words, fitting, (*self.guesses, Guess(text, colours)))
 
+    def word(self, indices: Sequence[int], rng: random.Random) -> str:
+        """Draws one of these words."""
+        return self.vocabulary.words[_one_of(indices, rng)]
+
 
 def _one_of(options: Sequence[Any], rng: random.Random) -> Any:
     return options[int(rng.random() * len(options))]
@@ -199,15 +200,14 @@ class WordleGame(TextGame):
 
     def answer(self, text: str) -> Answer:
         """See `TextGame`; a text that is not five letters is not answered."""
-        self.hidden = self.hidden.guess(text, self.random)
-        colours = self.hidden.guesses[-1].colours
+        at = self.hidden = self.hidden.guess(text, self.random)
+        colours = at.guesses[-1].colours
         reply = PATTERNS[colours] if colours >= 0 else ""
-        end, cause = EndStatus.RUNNING, ""
-        if self.hidden.won:
-            end = EndStatus.TASK_SUCCESSFUL
-        elif self.hidden.over:
-            end, cause = EndStatus.ENDED, LOST
-        return Answer(reply, self.hidden.reward, end, cause)
+        if at.won:
+            return Answer(reply, at.reward, EndStatus.TASK_SUCCESSFUL)
+        if at.over:
+            return Answer(reply, at.reward, EndStatus.ENDED, "no tries are left")
+        return Answer(reply, at.reward)
 
     def draw(self, chance: float) -> str:
         words = self.hidden.vocabulary.words
@@ -218,8 +218,7 @@ class WordleGame(TextGame):
         return len(self.hidden.guesses)
 
     def measure(self) -> tuple[float, ...]:
-        legal = len(self.hidden.legal)
-        return self.steps, self.steps - legal, self.hidden.fitting.bit_count()
+        return self.steps, self.steps - len(self.hidden.legal), self.hidden.fitting.bit_count()
 
     def caption(self) -> str:
         count = self.hidden.fitting.bit_count()
@@ -231,62 +230,49 @@ class WordleGame(TextGame):
             return f'"{text}" is not five letters: {fitting}'
         if self.hidden.won:
             return f"{text} is the word"
-        return f"{text} is {' '.join(WORDS[digit] for digit in digits(colours))}: {fitting}"
+        return f"{text} is {' '.join(COLOURS[digit][0] for digit in digits(colours))}: {fitting}"
 
     def drawn(self) -> Sequence[Pieces]:
         """See `TextGame`: the guesses, the keys with their best colours so far, and some of the fitting words."""
         rows: list[Pieces] = []
         best: dict[str, int] = {}  # digit of a letter's best colour
-        margin = (" " * ((WIDTH - 4 * LENGTH) // 2), GREY)
-        for number in range(TRIES):
-            if number >= len(self.hidden.guesses):
-                rows.append([margin, *[(" _  ", BLACK)] * LENGTH])
-            elif (guess := self.hidden.guesses[number]).colours < 0:
-                rows.append([margin, (printable(guess.text)[:16] or "(nothing)", GREY)])
-            else:
-                row: Pieces = [margin]
-                for letter, digit in zip(guess.text, digits(guess.colours), strict=True):
-                    best[letter] = max(best.get(letter, 0), digit)
-                    row += [(f" {letter.upper()} ", COLOURS[digit] + REVERSED), (" ", GREY)]
-                rows.append(row)
-            rows.append([])
+        margin = " " * ((WIDTH - 4 * LENGTH) // 2), GREY
+        for text, colours in self.hidden.guesses:
+            rows += [[margin], []]
+            if colours < 0:
+                rows[-2].append((printable(text)[:16] or "(nothing)", GREY))
+                continue
+            for letter, digit in zip(text, digits(colours), strict=True):
+                best[letter] = max(best.get(letter, 0), digit)
+                rows[-2] += [(f" {letter.upper()} ", COLOURS[digit][1] + REVERSED), (" ", GREY)]
+        rows += [[margin, *[(" _  ", COLOURS[0][1])] * LENGTH], []] * (TRIES - self.steps)
         for keys in KEYS:
-            space = (" " * ((WIDTH - 4 * len(keys)) // 2), GREY)
-            rows.append([space, *((f" {key}  ", COLOURS[best[key]] if key in best else WHITE) for key in keys)])
+            space = " " * ((WIDTH - 4 * len(keys)) // 2), GREY
+            rows.append([space, *((f" {key}  ", COLOURS[best[key]][1] if key in best else WHITE) for key in keys)])
         vocabulary = self.hidden.vocabulary
         members = vocabulary.members(self.hidden.fitting)
         words = [vocabulary.words[index] for index in members[:LISTED]]
-        dots = "" if len(members) <= LISTED else " ..."
-        listed = [" ".join(words[:6]), " ".join(words[6:]) + dots]
+        listed = " ".join(words[:6]), " ".join(words[6:]) + " ..." * (len(members) > LISTED)
         return [*rows, [], *([(line.center(WIDTH), GREY)] for line in listed)]
 
+
+# Scripted players: docs/wordle.md.
 
 OPENERS = (
     "crane", "slate", "stare", "trace", "arise", "raise", "later", "alert", "learn", "stone", "least", "heart",
     "roast", "tears", "aside", "audio", "train", "irate", "great", "ocean", "earth", "cream", "store", "score",
     "plane", "beach", "grape", "table",
 )  # fmt: skip
-
-
 Pick = Callable[[Position, random.Random], str]  # draws a guess
 
 
-def _word_of(indices: Sequence[int], at: Position, rng: random.Random) -> str:
-    return at.vocabulary.words[_one_of(indices, rng)]
-
-
-def _random(at: Position, rng: random.Random) -> str:
-    return _one_of(at.vocabulary.words, rng)
-
-
 def _candidate(at: Position, rng: random.Random) -> str:
-    return _word_of(at.vocabulary.members(at.fitting), at, rng)
+    return at.word(at.vocabulary.members(at.fitting), rng)
 
 
 def _wrong(at: Position, rng: random.Random) -> str:
-    """Any word if all fit."""
     everything = at.vocabulary.everything
-    return _word_of(at.vocabulary.members(everything & ~at.fitting or everything), at, rng)
+    return at.word(at.vocabulary.members(everything & ~at.fitting or everything), rng)  # any word if all fit
 
 
 def _start(at: Position, rng: random.Random) -> str:
@@ -294,20 +280,33 @@ def _start(at: Position, rng: random.Random) -> str:
     return rng.choice(openers) if openers else _candidate(at, rng)
 
 
-def _optimal(at: Position, rng: random.Random) -> str:
-    """Looks one guess ahead."""
-    return _word_of(at.vocabulary.most_telling(at.fitting), at, rng)
-
-
 PICKS: dict[str, Pick] = {
-    "random": _random, "candidate": _candidate, "wrong": _wrong, "start": _start, "optimal": _optimal,
-}  # fmt: skip
+    "random": lambda at, rng: _one_of(at.vocabulary.words, rng),
+    "candidate": _candidate,
+    "wrong": _wrong,
+    "start": _start,
+    "optimal": lambda at, rng: at.word(at.vocabulary.most_telling(at.fitting), rng),  # looks one guess ahead
+}
 
 
-def _player(pick: Pick, *, first: Pick | None = None) -> Picker:
+def _player(pick: Pick, first: Pick | None = None) -> Picker:
     """A player that makes guesses with `pick`, but the first with `first`."""
-    first = first or pick
-    return Picker(lambda game, rng: (pick if game.hidden.legal else first)(game.hidden, rng))
+    return Picker(lambda game, rng: (pick if game.hidden.legal else first or pick)(game.hidden, rng))
+
+
+def _inner(arguments: Sequence[str], number: int = 0) -> tuple[int, Pick | None]:
+    """The arguments of a player, both optional: a number, if it has a default, and the name of another player."""
+    if number and arguments and arguments[0].isdigit():
+        number, arguments = max(1, int(arguments[0])), arguments[1:]
+    name = " ".join(arguments)
+    if name and name not in PICKS:
+        raise UserError(f"the name in brackets must be one of {', '.join(PICKS)}, not {name!r:.100} ({FLAG})")
+    return number, PICKS.get(name)
+
+
+def _repeat(arguments: Sequence[str]) -> Picker:
+    first, start = _inner(arguments, TRIES)
+    return _player(lambda at, rng: rng.choice(at.legal[:first]), start or PICKS["random"])
 
 
 def _monte_carlo(arguments: Sequence[str]) -> Picker:
@@ -317,13 +316,11 @@ def _monte_carlo(arguments: Sequence[str]) -> Picker:
     def pick(start: Position, rng: random.Random) -> str:
         totals: dict[str, list[float]] = {}
         for _ in range(rollouts):
-            at, total, first = start, 0.0, ""
+            at, total = start, 0.0
             while not at.over:
-                text = (sampler or _candidate)(at, rng)
-                first = first or text
-                at = at.guess(text, rng)
+                at = at.guess((sampler or _candidate)(at, rng), rng)
                 total += at.reward
-            totals.setdefault(first, []).append(total)
+            totals.setdefault(at.guesses[len(start.guesses)].text, []).append(total)
         return max(totals, key=lambda text: sum(totals[text]) / len(totals[text]))
 
     return _player(pick)
@@ -346,27 +343,16 @@ def _user(arguments: Sequence[str]) -> Picker:
     return _player(pick)
 
 
-def _inner(arguments: Sequence[str], number: int = 0) -> tuple[int, Pick | None]:
-    """The arguments of a player, both optional: a number, if it has a default, and the name of another player."""
-    if number and arguments and arguments[0].isdigit():
-        number, arguments = max(1, int(arguments[0])), arguments[1:]
-    name = " ".join(arguments)
-    if name and name not in PICKS:
-        raise UserError(f"the name in brackets must be one of {', '.join(PICKS)}, not {name!r:.100} ({FLAG})")
-    return number, PICKS.get(name)
-
-
-def _repeat(arguments: Sequence[str]) -> Picker:
-    first, start = _inner(arguments, TRIES)
-    return _player(lambda at, rng: rng.choice(at.legal[:first]), first=start or _random)
+def _plain(name: str) -> Callable[[list[str]], Picker]:
+    return without_arguments(lambda game, rng: PICKS[name](game.hidden, rng))
 
 
 MAKERS: Makers = {
-    "candidate": lambda arguments: _player(_candidate, *arguments),
-    "optimal": lambda arguments: _player(_optimal, first=_inner(arguments)[1]),
+    "candidate": _plain("candidate"),
+    "optimal": lambda arguments: _player(PICKS["optimal"], _inner(arguments)[1]),
     "repeat": _repeat,
-    "start": lambda arguments: _player(_start, *arguments),
-    "wrong": lambda arguments: _player(_wrong, *arguments),
+    "start": _plain("start"),
+    "wrong": _plain("wrong"),
     "montecarlo": _monte_carlo,
     "user": _user,
 }
