@@ -40,31 +40,18 @@ Makers = Mapping[str, Callable[[list[str]], TextPlayer]]  # makes a player from 
 
 
 class Picker:
-    """Writes what a function of the game and the episode's generator returns."""
+    """Writes what a function of the game and the episode's generator returns, which may ask `others`."""
 
-    def __init__(self, pick: Callable[[Any, random.Random], str]):
-        self._pick = pick
+    def __init__(self, pick: Callable[[Any, random.Random], str], *, others: Sequence[TextPlayer] = ()):
+        self._pick, self._others = pick, others
 
     def begin(self, rng: random.Random) -> None:
         self._rng = rng
+        for other in self._others:
+            other.begin(rng)
 
     def choose(self, game: Any) -> str:
         return self._pick(game, self._rng)
-
-
-class TurnMixture:
-    """Draws a player before each text."""
-
-    def __init__(self, players: Sequence[TextPlayer], weights: Sequence[float]):
-        self._players, self._weights = list(players), list(weights)
-
-    def begin(self, rng: random.Random) -> None:
-        self._rng = rng
-        for player in self._players:
-            player.begin(rng)
-
-    def choose(self, game: Any) -> str:
-        return self._rng.choices(self._players, self._weights)[0].choose(game)
 
 
 def without_arguments(pick: Callable[[Any, random.Random], str]) -> Callable[[list[str]], TextPlayer]:
@@ -110,7 +97,8 @@ class TextWorld(SequentialWorld, World):
 
     def scripted(self, text: str) -> TextPlayer:
         made: Makers = {"random": without_arguments(lambda game, rng: game.draw(rng.random())), **self.makers}
-        players, weights = [], []
+        players: list[TextPlayer] = []
+        weights: list[float] = []
         for term in re.split(r"\+(?![^(]*\))", text):
             name, arguments, weight = match.groups() if (match := TERM.fullmatch(term.strip())) else (term, "", "")
             if name not in made:
@@ -122,7 +110,9 @@ class TextWorld(SequentialWorld, World):
                 raise UserError(f"the player {clean(repr(term))} has an argument or weight too many ({FLAG})") from None
             if not 0 < weights[-1] < float("inf"):
                 raise UserError(f"the weight of {name!r} must be a positive number, not {weight} ({FLAG})")
-        return players[0] if len(players) == 1 else TurnMixture(players, weights)
+        if len(players) == 1:
+            return players[0]
+        return Picker(lambda game, rng: rng.choices(players, weights)[0].choose(game), others=players)
 
     def prepare(self, vector: SequentialVector) -> None:
         if type(self).expect is not TextWorld.expect:

@@ -25,13 +25,13 @@ WALL, STAIRS = b"It's a wall.", b"You descend the stairs."
 
 
 class ToyGame(SequentialGame):
-    """The game with NetHack's figures, which are constant here."""
+    """The game, with NetHack's figures, which are constant here, or its own."""
 
     num_actions = 23
     on_stairs = opened_question = False  # stairs end the episode
 
-    def __init__(self, buffers: dict[str, np.ndarray], *, max_episode_steps: int = MAX_STEPS):
-        self.buffers = buffers
+    def __init__(self, buffers: dict[str, np.ndarray], *, max_episode_steps: int = MAX_STEPS, own: bool = False):
+        self.buffers, self._own = buffers, own  # `own`: its own figures
         self.last_frame = {key: array.copy() for key, array in buffers.items()}
         self._max_steps = min(max_episode_steps, MAX_STEPS)
 
@@ -64,7 +64,7 @@ class ToyGame(SequentialGame):
         return reward
 
     def measure(self) -> tuple[float, ...]:
-        return False, 0, self._steps, 1, 1, 0, 1, SIZE * SIZE, 0
+        return (self.walls,) if self._own else (False, 0, self._steps, 1, 1, 0, 1, SIZE * SIZE, 0)
 
     def _show(self, text: bytes) -> None:
         message = self.show_caption(text)["message"]
@@ -87,18 +87,11 @@ class ToyGame(SequentialGame):
                     array[0, : len(text)] = np.frombuffer(text, np.uint8)
 
 
-class OwnToyGame(ToyGame):
-    """The game with its own figures."""
-
-    def measure(self) -> tuple[float, ...]:
-        return (self.walls,)
-
-
 class ToySettings(GameSettings):
     """Settings of the world `toy`."""
 
-    def make(self, buffers: dict[str, np.ndarray]) -> OwnToyGame:
-        return OwnToyGame(buffers, max_episode_steps=self.max_episode_steps)
+    def make(self, buffers: dict[str, np.ndarray]) -> ToyGame:
+        return ToyGame(buffers, max_episode_steps=self.max_episode_steps, own=True)
 
 
 class ToyWorld(FrameWorld):

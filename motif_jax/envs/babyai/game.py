@@ -247,7 +247,10 @@ def draw_grid(env: RoomGridLevel, mission: str, caption: str, sentences: Sequenc
     A locked door is a reversed `+`, a closed one a `+`, an open one a `'`.
     """
     rows, columns = SCREEN_SHAPE
-    in_view, player = _in_view(env), tuple(map(int, env.agent_pos))
+    player, ahead, right, size = tuple(map(int, env.agent_pos)), env.dir_vec, env.right_vec, env.agent_view_size
+    corner = env.agent_pos + ahead * (size - 1) - right * (size // 2)  # of the view
+    _, mask = env.gen_obs_grid()
+    in_view = {tuple((corner - ahead * j + right * i).tolist()) for i, j in np.argwhere(mask)}
     drawn: list[Pieces] = [[(mission, WHITE)], [(caption, GREY)], [], *([] for _ in range(rows))]
     top = 3 if env.height + 3 <= rows else 2  # rows above the grid
     wide = 2 if 2 * env.width + GAP + 24 <= columns else 1  # columns of a cell
@@ -272,14 +275,6 @@ def _cell(thing: Any, seen: bool) -> tuple[str, int]:
     if thing.type == "door":
         return "'" if thing.is_open else "+", color + REVERSED * thing.is_locked
     return SHAPES.get(thing.type, "?"), color
-
-
-def _in_view(env: RoomGridLevel) -> set[tuple[int, int]]:
-    _, mask = env.gen_obs_grid()
-    size = env.agent_view_size
-    ahead, right = env.dir_vec, env.right_vec
-    corner = env.agent_pos + ahead * (size - 1) - right * (size // 2)
-    return {tuple((corner - ahead * j + right * i).tolist()) for i, j in np.argwhere(mask)}
 
 
 class LazyObservations(dict[str, Any]):

@@ -16,7 +16,7 @@ from motif_jax.config.table import Flag
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
-from motif_jax.envs.text_world import FLAG, Makers, Picker, TextWorld, without_arguments
+from motif_jax.envs.text_world import FLAG, Makers, Picker, TextPlayer, TextWorld, without_arguments
 from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.screens import REVERSED, printable
 from motif_jax.structs import EndStatus, UserError, legible
@@ -343,7 +343,7 @@ def _user(arguments: Sequence[str]) -> Picker:
     return _player(pick)
 
 
-def _plain(name: str) -> Callable[[list[str]], Picker]:
+def _plain(name: str) -> Callable[[list[str]], TextPlayer]:
     return without_arguments(lambda game, rng: PICKS[name](game.hidden, rng))
 
 
