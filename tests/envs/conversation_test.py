@@ -47,12 +47,7 @@ def test_a_text_that_names_no_action_leaves_the_game_as_it_is():
     assert other.begin(1) == before
     assert other.say("west") == left
     assert "Answer with one of" in talk.about
-
-
-def test_too_many_unknown_actions_end_the_episode():
-    talk = Conversation({"world": "treasure"})
-    talk.begin(1)
-    for _ in range(2):
+    for _ in range(2):  # too many of them end the episode
         assert not any(talk.say("fly").done for _ in range(MOST_UNKNOWN - 1))
         assert not talk.say("west").done
     assert [talk.say("fly").done for _ in range(MOST_UNKNOWN)] == [False] * (MOST_UNKNOWN - 1) + [True]

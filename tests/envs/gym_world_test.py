@@ -147,17 +147,6 @@ def test_a_group_records_steps_and_starts_new_episodes(capsys):
     assert capsys.readouterr().out == ""  # environments keep quiet
 
 
-def test_seed_and_episode_determine_the_game():
-    def story(num_games, wanted):
-        world = Walk(goal=50)
-        vector = world.vector(num_games, ("position",), seed=1, stream=0, next_episode=lambda game: wanted - game)
-        vector.reset()
-        return vector.games[0].seen["position"].tolist()
-
-    assert [story(1, 9), story(1, 9)] == [story(3, 9)] * 2
-    assert len({tuple(story(1, episode)) for episode in range(20)}) > 5
-
-
 def test_time_limits_truncate_and_ends_terminate():
     for world in (Walk(max_episode_steps=2, goal=9), Walk(goal=9, cut=2)):
         game = play(world, [1, 0], episode=2)

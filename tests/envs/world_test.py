@@ -29,7 +29,8 @@ OWN = "own_worlds:Corridor"
 BABYAI = {"world": "babyai", "babyai": {"level": "MixedTrainLocal"}}
 BUILT_IN = [
     {"world": "nethack"}, {"world": "nethack", "actions": "extended"}, {"world": "nethack", "task": "toy"},
-    {"world": OWN}, BABYAI, *({"world": name} for name in WORLDS if name not in ("nethack", "babyai")),
+    {"world": OWN}, {"world": "own_gym:Cart"}, BABYAI,
+    *({"world": name} for name in WORLDS if name not in ("nethack", "babyai")),
 ]  # fmt: skip
 
 

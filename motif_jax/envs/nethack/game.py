@@ -138,6 +138,7 @@ class NetHackGame:
     keys, names, figures = KEYS, ACTION_NAMES, FIGURES  # keys and names: by action
     num_actions = len(KEYS)
     left_to_player = re.compile(rb"eat|attack|direction\?|pray")  # questions
+    _kills = 0  # counted by `ExtendedGame`
 
     def __init__(self, settings: Any, buffers: dict[str, np.ndarray], library: str = engine.DLPATH):
         """Makes a game of `GameSettings` that writes its frames into `buffers` (see `observations.Observer.views`).
@@ -174,7 +175,6 @@ class NetHackGame:
         self._constant_penalty = settings.penalty_mode == "constant"
         self._reference_sober = settings.reference_sober
         self._stairs_message = settings.stairs_message
-        self._keys = self.keys
         self._is_score = self.task.is_score
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
@@ -213,7 +213,7 @@ class NetHackGame:
         blstats = self._blstats
         if not pressed:
             message = self.message
-            key = self._keys[action]
+            key = self.keys[action]
             if EAT_PROMPT in message:
                 key = offered_key(key, message)
             self._last_blstats[:] = blstats
@@ -268,15 +268,14 @@ class NetHackGame:
         blstats = self._last_blstats if self.end else self._blstats
         drawn = count_drawn((self.last_frame if self.end else self.buffers)["glyphs"])
         figures: dict[str, Any] = {name: blstats[place] for name, place in COUNTED.items()}
-        figures |= {"max_depth": self._max_depth, "max_experience_level": self._max_level} | self._own_figures()
+        figures |= {"max_depth": self._max_depth, "max_experience_level": self._max_level}
+        if "kills" in self.figures:
+            figures["kills"] = self._kills
         figures["ascended"] = self._engine.how_done() == nethack.ASCENDED and self.end == EndStatus.DEATH
         # As published: drawn squares, summed over levels as the hero last saw them.
         figures["scout"] = sum((self._explored | {self._here: drawn}).values())
         played: dict[str, Any] = {"steps": self.steps, "episode_return": self.episode_return, "success": self.success}
         return make_info(episode=self.episode, end_status=int(self.end), **played, **figures)
-
-    def _own_figures(self) -> dict[str, float]:
-        return {}
 
     @property
     def cause(self) -> str:
@@ -409,9 +408,6 @@ class ExtendedGame(NetHackGame):
     def close(self) -> None:
         self._send = None
         super().close()
-
-    def _own_figures(self) -> dict[str, float]:
-        return {"kills": self._kills}
 
     def _press(self, key: int) -> None:
         """Sends the key of an action, and `a` for a spell."""
