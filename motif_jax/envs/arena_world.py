@@ -41,7 +41,7 @@ class ArenaWorld(TextWorld):
     def check(self) -> None:
         game = ArenaGame(self)
         game.begin(game_seed(0, SeedStream.TRAIN, 0), 0)
-        if (size := len(game.opening.encode())) > self.heard:
+        if (size := len(game.open().encode())) > self.heard:  # begins the episode again, and returns the whole text
             what = f"the world {self.name!r} begins with a text of {size:,} bytes"
             raise UserError(f"{what}, but `heard` has room for {self.heard:,}: enlarge it ({WORLD_FLAG})")
 
@@ -63,7 +63,6 @@ class ArenaGame(TextGame):
         super().__init__(world.written, world.heard, world.time_limit)
         self._moves, self._enough = world.moves, world.enough
         self._draws = random.getstate()
-        self.opening = ""
         with self._own_draws():
             self._env = textarena.make(world.id + RAW, **world.options)
 
@@ -72,8 +71,7 @@ class ArenaGame(TextGame):
         super().begin(seed, episode)
 
     def open(self) -> str:
-        self.opening = self._replay(())
-        return self.opening
+        return self._replay(())
 
     def answer(self, text: str) -> Answer:
         with self._own_draws():

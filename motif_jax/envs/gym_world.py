@@ -137,7 +137,7 @@ def action_parts_of(space: Any, world: str) -> tuple[ActionSpace, Callable[[Any]
     if 0 < sum(parts) <= MOST_CATEGORIES:  # NumPy's sum can overflow
         if space.shape:
             return ActionSpace(parts), lambda action: (np.reshape(action, space.shape) + start).astype(space.dtype)
-        if start == 0:
+        if isinstance(space, spaces.Discrete) and start == 0:
             return None
     if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating) and space.shape and space.low.size:
         with np.errstate(over="ignore", invalid="ignore"):
