@@ -234,8 +234,9 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
     def write(opened: Any) -> None:
         nonlocal count
         rows = _preferences(transcripts) if form == "preferences" else _talks(transcripts, form == "turns", most_mib)
-        for count, row in enumerate(rows, 1):
+        for row in rows:
             opened.write((json.dumps(row) + "\n").encode())
+            count += 1
         if not count:
             compared = "no two episodes begin alike and have different returns"
             why = compared if form == "preferences" else "the agent says nothing"
@@ -246,7 +247,7 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
 
 
 def _talks(transcripts: Transcripts, by_turn: bool, most_mib: int) -> Iterator[dict[str, Any]]:
-    """A line per episode; or per turn of the agent: with the conversation so far, so they grow with its length squared."""
+    """A line per episode; or per turn of the agent, with the conversation so far, so they grow with its square."""
     for number, episode in enumerate(transcripts.episodes()):
         messages, rewards = _conversation(episode.turns), [turn.reward for turn in episode.turns if turn.is_action]
         if not by_turn:
