@@ -90,10 +90,6 @@ class Canvas:
             style = int(self.styles[row, column])
             self.styles[row, column] = (style if style % REVERSED else TEXT) ^ REVERSED
 
-    def reverse(self, row: int, column: int) -> None:
-        if 0 <= row < self.rows and 0 <= column < self.columns:
-            self.styles[row, column] ^= REVERSED
-
     def text(self) -> list[str]:
         return ["".join(map(chr, line)) for line in self.chars]
 
@@ -288,7 +284,8 @@ def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
     for column, (bar, value) in enumerate(shown):
         style = (GOOD if value > 0 else BAD) - 8 * (column > here)
         canvas.put(row, 1 + column, (bar, style) if value else ("·", SOFT))
-    canvas.reverse(row, 1 + here)
+    if row < canvas.rows:
+        canvas.styles[row, 1 + here] ^= REVERSED
 
 
 def _sum(value: float, width: int = 0) -> Span:
@@ -360,18 +357,19 @@ def can_watch() -> bool:
 def watch(replay: Replay, speed: float) -> Story:
     """Shows an episode until the user quits, at `speed` steps per second; returns its story."""
     story = describe(replay)
-    view: View | None = View(playing=replay.steps > 0, speed=speed)
+    view = View(playing=replay.steps > 0, speed=speed)
     sys.stdout.flush()
     with open_terminal(sys.stdin.fileno(), sys.stdout.fileno()) as terminal:
         since, start = time.monotonic(), 0  # frame `start` was shown at time `since`
-        while view is not None:
+        while True:
             terminal.show(compose(story, view, *terminal.size(), keys=True))
             due = (since + (view.frame + 1 - start) / view.speed - time.monotonic()) if view.playing else LOOK_EVERY_S
             shown = view
             for key in terminal.keys(min(max(due, DRAW_EVERY_S), LOOK_EVERY_S)):
-                view = press(view, key, story, max(list_rows(terminal.size()[0], keys=True) - AROUND, 1))
-                if view is None:
+                pressed = press(view, key, story, max(list_rows(terminal.size()[0], keys=True) - AROUND, 1))
+                if pressed is None:
                     return story
+                view = pressed
             now = time.monotonic()
             if (view.playing, view.speed) != (shown.playing, shown.speed) or not view.playing:
                 since, start = now, view.frame
@@ -381,7 +379,6 @@ def watch(replay: Replay, speed: float) -> Story:
                 view = view._replace(frame=frame)
             else:  # playing stops, and the messages are listed
                 view = view._replace(frame=replay.steps, playing=False, over=MESSAGES, scroll=0)
-    return story
 
 
 class Terminal:
@@ -444,30 +441,29 @@ def press(view: View, key: str, story: Story, at_once: int) -> View | None:
     key = SAME_AS.get(key, key)
     if key == "q":
         return None
-    lists = {"t": MESSAGES, "?": HELP}
+    over = {"t": MESSAGES, "?": HELP}.get(key, "")
+    if over and over != view.over:
+        return view._replace(over=over, scroll=0, playing=False)
+    moves = {"up": -1, "down": 1, "page up": -at_once, "page down": at_once, " ": at_once}
+    if view.over == MESSAGES and key in (*moves, "home", "end"):
+        last = max(len(story.top) - at_once, 0)
+        where = {"home": 0, "end": last}.get(key, view.scroll + moves.get(key, 0))
+        return view._replace(scroll=min(max(where, 0), last))
     if view.over:
-        moves = {"up": -1, "down": 1, "page up": -at_once, "page down": at_once, " ": at_once}
-        if view.over == MESSAGES and key in (*moves, "home", "end"):
-            last = max(len(story.top) - at_once, 0)
-            where = {"home": 0, "end": last}.get(key, view.scroll + moves.get(key, 0))
-            return view._replace(scroll=min(max(where, 0), last))
-        over = lists.get(key, "")
-        return view._replace(over=over, scroll=0) if over and over != view.over else view._replace(over="")
-    last, rewarded = story.replay.steps, story.rewarded
+        return view._replace(over="")
+    last, rewarded = story.replay.steps, story.rewarded.tolist()
     if key == " ":
         again = not view.playing and view.frame == last
         return view._replace(frame=0 if again else view.frame, playing=not view.playing)
     if key in ("up", "down"):
         faster, slower = [speed for speed in SPEEDS if speed > view.speed], [one for one in SPEEDS if one < view.speed]
         return view._replace(speed=([*faster, view.speed][0] if key == "up" else [view.speed, *slower][-1]))
-    if key in lists:
-        return view._replace(over=lists[key], scroll=0, playing=False)
     frame = {
         "right": view.frame + 1,
         "left": view.frame - 1,
         "home": 0,
         "end": last,
-        "n": next((at for at in rewarded.tolist() if at > view.frame), None),
-        "p": next((at for at in rewarded[::-1].tolist() if at < view.frame), None),
+        "n": min((at for at in rewarded if at > view.frame), default=None),
+        "p": max((at for at in rewarded if at < view.frame), default=None),
     }.get(key)
     return view if frame is None else view._replace(frame=min(max(frame, 0), last), playing=False)
