@@ -18,15 +18,7 @@ from motif_jax.devices.mesh import total
 from motif_jax.offline import losses, mdp
 from motif_jax.offline.losses import Sums, TranscriptBatch, Weights, in_chunks, masked_sum, next_tokens
 from motif_jax.offline.recipes import CONSERVATIVE, MARGIN, GroupLearning, OfflineSettings, Recipe
-from motif_jax.offline.values import (
-    ModelFunctions,
-    Params,
-    apply_head,
-    condition,
-    least,
-    new_values,
-    taken,
-)
+from motif_jax.offline.values import ModelFunctions, Params, apply_head, condition, least, new_values, taken
 from motif_jax.schedules import schedule
 from motif_jax.transcripts.render import Rows
 

@@ -90,10 +90,6 @@ class Canvas:
             style = int(self.styles[row, column])
             self.styles[row, column] = (style if style % REVERSED else TEXT) ^ REVERSED
 
-    def reverse(self, row: int, column: int) -> None:
-        if 0 <= row < self.rows and 0 <= column < self.columns:
-            self.styles[row, column] ^= REVERSED
-
     def text(self) -> list[str]:
         return ["".join(map(chr, line)) for line in self.chars]
 
@@ -135,16 +131,15 @@ class View(NamedTuple):
 
 def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Canvas:
     """Draws a view on a new sheet; with `keys` the last line lists the keys, or warns that the sheet is too small."""
-    canvas = Canvas(rows, columns)
-    replay, frame = story.replay, view.frame
-    row, column = replay.cursor[frame].tolist()
+    canvas, replay, told = Canvas(rows, columns), story.replay, _describe(story, view)
+    row, column = replay.cursor[view.frame].tolist()
     cut = int(rows - keys < story.rows)  # drops the game's first line: the last line then shows its message
     shown = slice(cut, story.rows)
-    canvas.put_screen(replay.chars[frame, shown], replay.colors[frame, shown], (row - cut, column))
+    canvas.put_screen(replay.chars[view.frame, shown], replay.colors[view.frame, shown], (row - cut, column))
     if columns >= BESIDE[0] and rows >= BESIDE[1] + keys:
-        _beside(canvas, story, view)
+        _beside(canvas, story, view.frame, told)
     else:
-        _below(canvas, story, view, rows - story.rows - keys)
+        _below(canvas, story, view.frame, told, rows - story.rows - keys)
     if keys:
         canvas.put(rows - 1, 0, (" " * columns, TEXT))
         across, down = needed(story)
@@ -153,8 +148,7 @@ def compose(story: Story, view: View, rows: int, columns: int, keys: bool) -> Ca
         if columns >= across and rows > down:
             last = [(KEYS, SOFT)]
         elif rows <= story.rows + 1:
-            message = (replay.message_text(frame), _weight(story, frame))
-            last = [small, *_pace(view), (f" {_step(story, view)} ", TEXT), message]
+            last = [small, *told["pace"], (f" {told['step'][0][0]} ", TEXT), *told["message"]]
         canvas.put(rows - 1, 0, *last)
     if view.over == HELP:
         width = _box(canvas, "keys", len(KEYS_HELP) + 2)
@@ -176,26 +170,54 @@ def list_rows(rows: int, keys: bool) -> int:
     return min(ROWS, rows - keys)
 
 
-def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
+def _describe(story: Story, view: View) -> dict[str, list[Span]]:
+    """What both layouts tell about a frame: the action, and the rewards of the step before it."""
+    replay, frame, at = story.replay, view.frame, view.frame - 1
+    came, goes = replay.action_name(at), replay.action_name(frame)
+    actions = [(came or "the start", TEXT), (" → ", SOFT), (goes or "the end", WHITE)]
+    if goes and np.isfinite(replay.probability[frame]):
+        actions.append((f" {replay.probability[frame]:.0%}", SOFT))
+    learnt: list[Span] = [("-", SOFT)]
+    if story.learnt and frame:
+        learnt = [_sum(float(replay.intrinsic[at]))]
+        if replay.rewarded_by != "program":
+            seen = f" seen {replay.count[frame - replay.is_late]}x → "
+            learnt = [(number(replay.z[at]), TEXT), (seen, SOFT), *learnt]
+    message = replay.message_text(frame)
+    is_paid = story.rewards[frame + _late(story) :][:1].any()
+    return {
+        "pace": [("▶" if view.playing else "‖", WARM), (f" {view.speed:g}/s", SOFT)],
+        "step": [(f"step {frame:,} of {replay.steps:,}", WHITE)],
+        "actions": actions,
+        "value": [(number(float(replay.value[frame])) if frame < replay.steps else "-", TEXT)],
+        "game": [_sum(float(replay.reward[at])) if frame else ("-", SOFT)],
+        "earned": [("sum ", SOFT), _sum(story.earned[frame])],
+        "learnt": learnt,
+        "gained": [("sum ", SOFT), _sum(story.gained[frame])] if story.learnt else [],
+        "message": [(message, WHITE if is_paid else TEXT if message else SOFT)],
+    }
+
+
+def _below(canvas: Canvas, story: Story, frame: int, told: dict[str, list[Span]], room: int) -> None:
     left_out = LEFT_OUT[: max(len(STATUS_LINES) - room, 0)]
     shown = [name for name in STATUS_LINES if name not in left_out][: max(room, 0)]
-    replay, frame = story.replay, view.frame
-    middle, last = 32, max(canvas.columns - 13, 53)  # columns; what is in the middle ends before the last
-    why, message = replay.chosen, replay.message_text(frame)
-    title = [(f" {replay.title} ", COOL), (f"({why}) " if why else "", SOFT), (f"· {replay.ending} ", TEXT)]
-    game = [*_amount(replay.reward, frame), (" sum ", SOFT), _sum(story.earned[frame])]
-    gained = [("sum ", SOFT), _sum(story.gained[frame])] if story.learnt else []
-    learnt = [(f"{replay.rewarded_by} ", SOFT), *_learnt(story, frame)]
-    value = [("value ", SOFT), _value(story, frame)]
-    actions = _next_actions(story, frame)
-    odds = [span for name, odds, style in actions for span in ((f"{name} {odds:.0%}", style), ("  ", SOFT))]
+    replay, middle, last = story.replay, 32, max(canvas.columns - 13, 53)  # columns; the middle ends before the last
+    why = f"({replay.chosen}) " if replay.chosen else ""
+    title = [(f" {replay.title} ", COOL), (why, SOFT), (f"· {replay.ending} ", TEXT)]
+    ((message, weight),) = told["message"]
+    odds = [span for name, odds, style in _odds(story, frame) for span in ((f"{name} {odds:.0%}", style), ("  ", SOFT))]
     spans: dict[str, dict[int, list[Span]]] = {  # by line and column
         "title": {0: [("─" * canvas.columns, SOFT)], 2: title},
-        "status": {1: _pace(view), 12: [(_step(story, view), WHITE)], middle: _actions(story, frame), last: value},
-        "message": {1: [("message", SOFT)], 12: [(message or "-", _weight(story, frame))]},
-        "rewards": {1: [("game", SOFT)], 12: game, middle: learnt, last: gained},
+        "status": {
+            1: told["pace"], 12: told["step"], middle: told["actions"], last: [("value ", SOFT), *told["value"]],
+        },
+        "message": {1: [("message", SOFT)], 12: [(message or "-", weight)]},
+        "rewards": {
+            1: [("game", SOFT)], 12: [*told["game"], (" ", SOFT), *told["earned"]],
+            middle: [(f"{replay.rewarded_by} ", SOFT), *told["learnt"]], last: told["gained"],
+        },
         "bars": {1: odds},
-    }
+    }  # fmt: skip
     for row, name in enumerate(shown, story.rows):
         for column, some in spans[name].items():
             canvas.put(row, column, *some, width=last - middle - 1 if column == middle else None)
@@ -203,30 +225,34 @@ def _below(canvas: Canvas, story: Story, view: View, room: int) -> None:
             _bars(canvas, row, story, frame)
 
 
-def _beside(canvas: Canvas, story: Story, view: View) -> None:
-    replay, frame = story.replay, view.frame
+def _beside(canvas: Canvas, story: Story, frame: int, told: dict[str, list[Span]]) -> None:
+    replay = story.replay
     left, width = COLUMNS + 3, min(canvas.columns - COLUMNS - 4, WIDEST)
     for row in range(ROWS):
         canvas.put(row, COLUMNS + 1, ("│", SOFT))
     canvas.put(0, left, (replay.title, COOL), width=width)
     why = f" ({replay.chosen})" if replay.chosen else ""
     canvas.put(1, left, (f"{replay.ending}{why}", SOFT), width=width)
-    canvas.put(3, left, *_pace(view), ("   ", TEXT), (_step(story, view), WHITE), width=width)
-    status = {
-        "action": _actions(story, frame),
-        "value": [_value(story, frame)],
-        "game": [*_amount(replay.reward, frame), ("   sum ", SOFT), _sum(story.earned[frame])],
-        replay.rewarded_by: _learnt(story, frame),
-    } | ({"": [("sum ", SOFT), _sum(story.gained[frame])]} if story.learnt else {})
-    for row, (label, spans) in enumerate(status.items(), 5):
-        canvas.put(row, left, (label, SOFT))
-        canvas.put(row, left + 9, *spans, width=width - 9)
-    row = 6 + len(status)
-    for line, text in enumerate(textwrap.wrap(replay.message_text(frame), width)[:3] or ["-"], row):
-        canvas.put(line, left, (text, _weight(story, frame)), width=width)
-    row += 4
+    canvas.put(3, left, *told["pace"], ("   ", TEXT), *told["step"], width=width)
+    labels = {"action": "actions", "value": "value", "game": "game", replay.rewarded_by: "learnt", "": "gained"}
+    told = told | {"game": [*told["game"], ("   ", SOFT), *told["earned"]]}
+    row = 5
+    for label, name in labels.items():
+        if told[name]:
+            canvas.put(row, left, (label, SOFT))
+            canvas.put(row, left + 9, *told[name], width=width - 9)
+            row += 1
+    ((message, weight),) = told["message"]
+    for line, text in enumerate(textwrap.wrap(message, width)[:3] or ["-"], row + 1):
+        canvas.put(line, left, (text, weight), width=width)
+    row += 5
     if replay.odds is not None:
-        _odds(canvas, story, frame, row, left, width)
+        actions = _odds(story, frame)
+        start = max((len(name) for name, *_ in actions), default=0) + 1
+        for line, (name, odds, style) in enumerate(actions[: ROWS - row], row):
+            bar = "█" * round(odds * max(width - start - 5, 1))
+            canvas.put(line, left, (name, style), width=width)
+            canvas.put(line, left + start, (bar, style), (f" {odds:.0%}", style), width=width - start)
     else:
         before = story.rewarded[: np.searchsorted(story.rewarded, frame, side="right")]
         canvas.put(row, left, ("last rewards" if len(before) else "no reward yet", SOFT), width=width)
@@ -239,16 +265,7 @@ def _beside(canvas: Canvas, story: Story, view: View) -> None:
     _bars(canvas, ROWS + 1, story, frame)
 
 
-def _odds(canvas: Canvas, story: Story, frame: int, row: int, left: int, width: int) -> None:
-    actions = _next_actions(story, frame)
-    start = max((len(name) for name, *_ in actions), default=0) + 1
-    room = max(width - start - 5, 1)
-    for line, (name, odds, style) in enumerate(actions[: ROWS - row], row):
-        canvas.put(line, left, (name, style), width=width)
-        canvas.put(line, left + start, ("█" * round(odds * room), style), (f" {odds:.0%}", style), width=width - start)
-
-
-def _next_actions(story: Story, frame: int) -> list[tuple[str, float, int]]:
+def _odds(story: Story, frame: int) -> list[tuple[str, float, int]]:
     """The names of all actions, their probabilities, and their style: white for the one that was taken next."""
     replay = story.replay
     if replay.odds is None or frame >= replay.steps:
@@ -267,45 +284,8 @@ def _bars(canvas: Canvas, row: int, story: Story, frame: int) -> None:
     for column, (bar, value) in enumerate(shown):
         style = (GOOD if value > 0 else BAD) - 8 * (column > here)
         canvas.put(row, 1 + column, (bar, style) if value else ("·", SOFT))
-    canvas.reverse(row, 1 + here)
-
-
-def _pace(view: View) -> list[Span]:
-    return [("▶" if view.playing else "‖", WARM), (f" {view.speed:g}/s", SOFT)]
-
-
-def _step(story: Story, view: View) -> str:
-    return f"step {view.frame:,} of {story.replay.steps:,}"
-
-
-def _actions(story: Story, frame: int) -> list[Span]:
-    """The action before this frame, and the one after it with its probability."""
-    replay = story.replay
-    came, goes = replay.action_name(frame - 1), replay.action_name(frame)
-    spans = [(came or "the start", TEXT), (" → ", SOFT), (goes or "the end", WHITE)]
-    if goes and np.isfinite(replay.probability[frame]):
-        spans.append((f" {replay.probability[frame]:.0%}", SOFT))
-    return spans
-
-
-def _value(story: Story, frame: int) -> Span:
-    return number(float(story.replay.value[frame])) if frame < story.replay.steps else "-", TEXT
-
-
-def _learnt(story: Story, frame: int) -> list[Span]:
-    """The message's normalised reward, its count, and the resulting intrinsic reward; of a program, the reward."""
-    replay = story.replay
-    if not story.learnt or not frame:
-        return [("-", SOFT)]
-    if replay.rewarded_by == "program":
-        return _amount(replay.intrinsic, frame)
-    seen = f" seen {replay.count[frame - replay.is_late]}x → "
-    return [(number(replay.z[frame - 1]), TEXT), (seen, SOFT), *_amount(replay.intrinsic, frame)]
-
-
-def _amount(values: np.ndarray, frame: int) -> list[Span]:
-    """The reward of the step before this frame."""
-    return [_sum(float(values[frame - 1])) if frame else ("-", SOFT)]
+    if row < canvas.rows:
+        canvas.styles[row, 1 + here] ^= REVERSED
 
 
 def _sum(value: float, width: int = 0) -> Span:
@@ -315,11 +295,6 @@ def _sum(value: float, width: int = 0) -> Span:
 def _late(story: Story) -> int:
     """How many frames before a reward its message is."""
     return int(story.learnt and story.replay.is_late)
-
-
-def _weight(story: Story, frame: int) -> int:
-    paid = story.rewards[frame + _late(story) :][:1].any()
-    return WHITE if paid else TEXT if story.replay.message_text(frame) else SOFT
 
 
 # ---- lists over the game
@@ -382,18 +357,19 @@ def can_watch() -> bool:
 def watch(replay: Replay, speed: float) -> Story:
     """Shows an episode until the user quits, at `speed` steps per second; returns its story."""
     story = describe(replay)
-    view: View | None = View(playing=replay.steps > 0, speed=speed)
+    view = View(playing=replay.steps > 0, speed=speed)
     sys.stdout.flush()
     with open_terminal(sys.stdin.fileno(), sys.stdout.fileno()) as terminal:
         since, start = time.monotonic(), 0  # frame `start` was shown at time `since`
-        while view is not None:
+        while True:
             terminal.show(compose(story, view, *terminal.size(), keys=True))
             due = (since + (view.frame + 1 - start) / view.speed - time.monotonic()) if view.playing else LOOK_EVERY_S
             shown = view
             for key in terminal.keys(min(max(due, DRAW_EVERY_S), LOOK_EVERY_S)):
-                view = press(view, key, story, max(list_rows(terminal.size()[0], keys=True) - AROUND, 1))
-                if view is None:
+                pressed = press(view, key, story, max(list_rows(terminal.size()[0], keys=True) - AROUND, 1))
+                if pressed is None:
                     return story
+                view = pressed
             now = time.monotonic()
             if (view.playing, view.speed) != (shown.playing, shown.speed) or not view.playing:
                 since, start = now, view.frame
@@ -403,7 +379,6 @@ def watch(replay: Replay, speed: float) -> Story:
                 view = view._replace(frame=frame)
             else:  # playing stops, and the messages are listed
                 view = view._replace(frame=replay.steps, playing=False, over=MESSAGES, scroll=0)
-    return story
 
 
 class Terminal:
@@ -466,30 +441,29 @@ def press(view: View, key: str, story: Story, at_once: int) -> View | None:
     key = SAME_AS.get(key, key)
     if key == "q":
         return None
-    lists = {"t": MESSAGES, "?": HELP}
+    over = {"t": MESSAGES, "?": HELP}.get(key, "")
+    if over and over != view.over:
+        return view._replace(over=over, scroll=0, playing=False)
+    moves = {"up": -1, "down": 1, "page up": -at_once, "page down": at_once, " ": at_once}
+    if view.over == MESSAGES and key in (*moves, "home", "end"):
+        last = max(len(story.top) - at_once, 0)
+        where = {"home": 0, "end": last}.get(key, view.scroll + moves.get(key, 0))
+        return view._replace(scroll=min(max(where, 0), last))
     if view.over:
-        moves = {"up": -1, "down": 1, "page up": -at_once, "page down": at_once, " ": at_once}
-        if view.over == MESSAGES and key in (*moves, "home", "end"):
-            last = max(len(story.top) - at_once, 0)
-            where = {"home": 0, "end": last}.get(key, view.scroll + moves.get(key, 0))
-            return view._replace(scroll=min(max(where, 0), last))
-        over = lists.get(key, "")
-        return view._replace(over=over, scroll=0) if over and over != view.over else view._replace(over="")
-    last, rewarded = story.replay.steps, story.rewarded
+        return view._replace(over="")
+    last, rewarded = story.replay.steps, story.rewarded.tolist()
     if key == " ":
         again = not view.playing and view.frame == last
         return view._replace(frame=0 if again else view.frame, playing=not view.playing)
     if key in ("up", "down"):
         faster, slower = [speed for speed in SPEEDS if speed > view.speed], [one for one in SPEEDS if one < view.speed]
         return view._replace(speed=([*faster, view.speed][0] if key == "up" else [view.speed, *slower][-1]))
-    if key in lists:
-        return view._replace(over=lists[key], scroll=0, playing=False)
     frame = {
         "right": view.frame + 1,
         "left": view.frame - 1,
         "home": 0,
         "end": last,
-        "n": next((at for at in rewarded.tolist() if at > view.frame), None),
-        "p": next((at for at in rewarded[::-1].tolist() if at < view.frame), None),
+        "n": min((at for at in rewarded if at > view.frame), default=None),
+        "p": max((at for at in rewarded if at < view.frame), default=None),
     }.get(key)
     return view if frame is None else view._replace(frame=min(max(frame, 0), last), playing=False)

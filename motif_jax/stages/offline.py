@@ -25,7 +25,7 @@ from jax.sharding import Mesh
 
 import motif_jax
 from motif_jax.console import print_line
-from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
+from motif_jax.devices.checkpoints import latest_of_all
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
@@ -142,19 +142,28 @@ class Training:
     """A training at work: its state, its progress, and the files that it writes."""
 
     def __init__(self, job: TrainingJob, session: Session, stack: contextlib.ExitStack):
-        stage, section = session.stage, session.section
-        self.job, self.stage, self.section, self.hosts, self.stop = job, stage, section, session.hosts, session.stop
-        self.checkpoints = stack.enter_context(stage.checkpoints(section.keep_checkpoints))
-        state, self.done = _start_or_resume(job, stage, self.checkpoints, session.hosts)
-        self.state = replicate(state, session.mesh)
-        self.first, self.started, self.saved = self.done.steps, time.monotonic(), time.monotonic()
-        self.metrics = stack.enter_context(
-            stage.metrics("steps", self.first or -1, section.tensorboard, section.wandb, job.metadata.get("config"))
-        )
-        updates = section.num_epochs * job.num_steps(0)
-        self.progress = Progress(stage.name, updates, "updates", self.first) if self.metrics else None
+        self.job, (self.stage, self.section, self.hosts, self.stop, _, mesh) = job, session
+        self.checkpoints = stack.enter_context(self.stage.checkpoints(self.section.keep_checkpoints))
+        state, self.done, number, folder = job.state, Done(), -1, self.stage.path / "checkpoints"
+        if latest := latest_of_all(self.checkpoints, folder, self.hosts):
+            number, arrays, record = latest
+            if changed := [name.replace("_", " ") for name, value in job.identity.items() if record.get(name) != value]:
+                began = f"since the training in {str(self.stage.path)!r} began"
+                raise UserError(f"the {changed[0]} changed {began}: choose another --workdir, or remove this directory")
+            state = rebuild(state, leaves_by_path(arrays["train"]), folder, "--workdir")
+            self.done = from_plain(Done, record["progress"])
+            if self.checkpoints:
+                print_line(f"{self.stage.name}: going on after {number:,} updates")
+        self.hosts.agree(Vote.GO_ON)
+        self.hosts.check_same("a state", [number, state])
+        self.state, self.first = replicate(state, mesh), self.done.steps
+        self.started = self.saved = time.monotonic()
+        logs = self.section.tensorboard, self.section.wandb, job.metadata.get("config")
+        self.metrics = stack.enter_context(self.stage.metrics("steps", self.first or -1, *logs))
+        updates = self.section.num_epochs * job.num_steps(0)
+        self.progress = Progress(self.stage.name, updates, "updates", self.first) if self.metrics else None
         if self.checkpoints:
-            session.stop.watch(self.checkpoints.directory, lambda: self.done.steps, "updates")
+            self.stop.watch(self.checkpoints.directory, lambda: self.done.steps, "updates")
 
     def run(self) -> None:
         job, section, done = self.job, self.section, self.done
@@ -163,7 +172,6 @@ class Training:
         while done.epoch < section.num_epochs:
             while done.step < job.num_steps(done.epoch):
                 if self.hosts.agree(Vote.STOP if self.stop.asked else Vote.GO_ON)[0] == Vote.STOP:  # on any host
-                    self.check()
                     self.save()
                     saved = f"after {done.steps:,} updates, which are saved; run the same command again to resume"
                     raise Stopped(f"stopped by {self.stop.asked or 'a signal to another host'} {saved}")
@@ -178,12 +186,10 @@ class Training:
                     break  # to evaluate and save below
                 due = time.monotonic() - self.saved > self.hosts.save_every_s(section.save_every_s)
                 if section.evaluate_every and done.steps % section.evaluate_every == 0:
-                    self.check()
                     self.evaluate()
                 elif self.checkpoints and due:
-                    self.check()
                     self.save()
-            self.check()
+            self.check()  # the error names the epoch
             done.epoch, done.step = done.epoch + 1, 0
             self.evaluate()
         if self.progress:
@@ -191,6 +197,7 @@ class Training:
 
     def evaluate(self) -> None:
         """Measures the state, and writes a row and a checkpoint."""
+        self.check()
         done, figures = self.done, dict(self.job.evaluate(self.state))
         rank = figures.pop(RANK, figures[LOSS])
         row = {"epoch": done.epoch} | {f"valid_{name}": figures[name] for name in figures}
@@ -205,10 +212,10 @@ class Training:
 
     def save(self, rank: float | None = None) -> None:
         """Writes a checkpoint, unless there is one of this update."""
-        done = self.done
-        if self.checkpoints and done.steps not in self.checkpoints.steps():
-            progress = {"progress": to_plain(done)}
-            self.checkpoints.save(done.steps, {"train": self.state}, self.job.metadata | progress, rank)
+        self.check()
+        if self.checkpoints and self.done.steps not in self.checkpoints.steps():
+            record = self.job.metadata | {"progress": to_plain(self.done)}
+            self.checkpoints.save(self.done.steps, {"train": self.state}, record, rank)
         self.saved = time.monotonic()
 
     def log(self) -> None:
@@ -235,25 +242,6 @@ class Training:
             f"{str(self.stage.path / 'checkpoints')!r}: choose another --workdir, with a smaller "
             f"--config.{self.stage.name}.learning_rate"
         )
-
-
-def _start_or_resume(
-    job: TrainingJob, stage: StageRun, checkpoints: Checkpoints | None, hosts: Hosts
-) -> tuple[Any, Done]:
-    """The state on the host, and the progress: from the last checkpoint, or new; all hosts compare theirs."""
-    state, done, number, folder = job.state, Done(), -1, stage.path / "checkpoints"
-    if latest := latest_of_all(checkpoints, folder, hosts):
-        number, arrays, metadata = latest
-        if changed := [name.replace("_", " ") for name, value in job.identity.items() if metadata.get(name) != value]:
-            began = f"since the training in {str(stage.path)!r} began"
-            raise UserError(f"the {changed[0]} changed {began}: choose another --workdir, or remove this directory")
-        state = rebuild(state, leaves_by_path(arrays["train"]), folder, "--workdir")
-        done = from_plain(Done, metadata["progress"])
-        if checkpoints:
-            print_line(f"{stage.name}: going on after {number:,} updates")
-    hosts.agree(Vote.GO_ON)
-    hosts.check_same("a state", [number, state])
-    return state, done
 
 
 def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *blocks: str) -> None:
@@ -313,33 +301,6 @@ class LanguageParts(NamedTuple):
         return dict(tree) | {name: with_additions(params, tree[name], self.factor) for name in models}
 
 
-def make_batches(
-    session: Session, renderer: Renderer, learnt: np.ndarray, held: np.ndarray, seed: int, replies: ReplySource | None
-) -> tuple[Callable[[int], EpochPlan], EpochPlan, Callable[[EpochPlan, int, int], TranscriptBatch]]:
-    """Batches that depend only on the seed, the epoch and the step; each host has its rows of them, on its devices.
-
-    `learnt`, `held`: numbers of the episodes for learning and for validation. `replies`: for recipes that need them.
-
-    Returns:
-      A function from an epoch to its plan; the plan of the validation; (plan, epoch, step) -> batch.
-    """
-    section, hosts = session.section, session.hosts
-    layout: dict[str, Any] = {"packed": section.packed, "in_order": section.in_order, "seed": seed,
-                              "max_length": section.max_length, "batch_rows": section.batch_size}  # fmt: skip
-    here = section.batch_size // hosts.count
-    share = slice(hosts.me * here, (hosts.me + 1) * here)
-
-    def batch(plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
-        placed = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), session.mesh)
-        if not replies:
-            return placed
-        most = max(sum(int(renderer.num_actions[episode]) for episode in row) for row in plan[step].rows)
-        return placed._replace(replies=replies(placed.rows, most, (seed, epoch, step)))
-
-    plan = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch
-    return plan, planner(renderer, held, **layout)(0), batch
-
-
 def choose_episodes(
     section: OfflineSection, recipe: Recipe, transcripts: Transcripts, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -370,7 +331,7 @@ def make_job(
     figures: Callable[[Any, dict[str, float]], dict[str, float]], *, trunk: Any = None, bias: float = 0.0,
     identity: Mapping[str, Any] = {}, metadata: Mapping[str, Any] = {}, replies: ReplySource | None = None,
 ) -> TrainingJob:  # fmt: skip
-    """Makes the job of a stage.
+    """Makes the job of a stage. Its batches depend only on the seed, the epoch and the step.
 
     Args:
       title: of the report's part.
@@ -378,15 +339,28 @@ def make_job(
       figures: (state, means of all terms over the validation episodes) -> figures of the evaluation.
       trunk, bias: where the values begin, if the recipe has any; see `update.init_state`.
       identity, metadata: of this stage, for its checkpoints.
-      replies: see `make_batches`.
+      replies: for recipes that need them.
     """
-    section, mesh, transcripts = session.section, session.mesh, session.transcripts
-    longest, lengths, stage = section.max_length, renderer.lengths, session.stage.name
-    if (long := int((lengths > longest).sum())) and session.hosts.me == 0:
+    section, mesh, hosts, stage = session.section, session.mesh, session.hosts, session.stage.name
+    longest, lengths = section.max_length, renderer.lengths
+    if (long := int((lengths > longest).sum())) and hosts.me == 0:
         most = f"more than {longest:,} tokens and are truncated (the longest has {int(lengths.max()):,})"
         print_line(f"{stage}: {long:,} of {len(lengths):,} episodes have {most} (--config.{stage}.max_length)")
-    learnt, held = choose_episodes(section, recipe, transcripts, config.seed)
-    plan, validation, batch = make_batches(session, renderer, learnt, held, config.seed, replies)
+    learnt, held = choose_episodes(section, recipe, session.transcripts, config.seed)
+    layout: dict[str, Any] = {"packed": section.packed, "in_order": section.in_order, "seed": config.seed,
+                              "max_length": longest, "batch_rows": section.batch_size}  # fmt: skip
+    plan = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch
+    validation = planner(renderer, held, **layout)(0)
+    rows = section.batch_size // hosts.count
+    share = slice(hosts.me * rows, (hosts.me + 1) * rows)  # of each batch: this host's
+
+    def batch(plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
+        placed = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), mesh)
+        if not replies:
+            return placed
+        most = max(sum(int(renderer.num_actions[episode]) for episode in row) for row in plan[step].rows)
+        return placed._replace(replies=replies(placed.rows, most, (config.seed, epoch, step)))
+
     settings = settings_of(section, section.num_epochs * len(plan(0)))  # other epochs may differ a little
     start = parts.params if parts.additions is None else parts.additions
     given = replicate({} if recipe.learns_policy and start is parts.params else {"policy": parts.params}, mesh)
@@ -410,7 +384,7 @@ def make_job(
         means = {name: float(value) for name, value in jax.device_get(sums).items()}
         return figures(state, means_of(means, validated))
 
-    same = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
+    same = {"transcripts": session.transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
     return TrainingJob(
         title=title, state=jax.tree.map(np.asarray, state),
         num_steps=lambda epoch: len(plan(epoch)), batch=lambda epoch, step: batch(plan(epoch), epoch, step),

@@ -229,16 +229,11 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
 
     `most_mib`: of an episode in the format `turns`.
     """
-    if form == "turns":
-        rows = _written_turns(transcripts, most_mib)
-    elif form == "messages":
-        rows = _written_messages(transcripts)
-    else:
-        rows = _written_preferences(transcripts)
     count = 0
 
     def write(opened: Any) -> None:
         nonlocal count
+        rows = _preferences(transcripts) if form == "preferences" else _talks(transcripts, form == "turns", most_mib)
         for row in rows:
             opened.write((json.dumps(row) + "\n").encode())
             count += 1
@@ -251,16 +246,14 @@ def write_trl(transcripts: Transcripts, file: Path, form: str, most_mib: int) ->
     return count
 
 
-def _written_messages(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
-    for episode in transcripts.episodes():
-        if rewards := [turn.reward for turn in episode.turns if turn.is_action]:
-            yield {"messages": _conversation(episode.turns), "rewards": rewards, "done": episode.terminal}
-
-
-def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str, Any]]:
-    """A line per turn of the agent; it repeats the conversation, so an episode's lines grow with its length squared."""
+def _talks(transcripts: Transcripts, by_turn: bool, most_mib: int) -> Iterator[dict[str, Any]]:
+    """A line per episode; or per turn of the agent, with the conversation so far, so they grow with its square."""
     for number, episode in enumerate(transcripts.episodes()):
         messages, rewards = _conversation(episode.turns), [turn.reward for turn in episode.turns if turn.is_action]
+        if not by_turn:
+            if rewards:
+                yield {"messages": messages, "rewards": rewards, "done": episode.terminal}
+            continue
         ends = [end for end, message in enumerate(messages, 1) if message["role"] == AGENT]
         sizes = [*itertools.accumulate(len(json.dumps(message)) for message in messages)]
         if (mib := sum(sizes[end - 1] for end in ends) // 2**20) > most_mib:
@@ -272,8 +265,8 @@ def _written_turns(transcripts: Transcripts, most_mib: int) -> Iterator[dict[str
             yield {"prompt": prompt, "completion": [completion], "reward": reward, "done": done}
 
 
-def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
-    """Pairs of episodes that begin alike, best with worst; the agent's first different turns are compared."""
+def _preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
+    """Pairs of episodes that begin alike, best with worst: the first different turns are compared, if the agent's."""
     returns = transcripts.returns()
     groups: dict[tuple[str, ...], list[int]] = {}  # episodes by the texts before the agent's first turn
     for index, episode in enumerate(transcripts.episodes()):
@@ -282,18 +275,16 @@ def _written_preferences(transcripts: Transcripts) -> Iterator[dict[str, Any]]:
     for group in groups.values():
         group.sort(key=lambda index: returns[index])
         for worse, better in zip(group[: len(group) // 2], reversed(group), strict=False):
-            if returns[worse] < returns[better]:
-                yield from _preference(transcripts.episode(better).turns, transcripts.episode(worse).turns)
-
-
-def _preference(better: Sequence[Turn], worse: Sequence[Turn]) -> Iterator[dict[str, Any]]:
-    """The first turns that differ, if they are the agent's."""
-    for number, (good, bad) in enumerate(zip(better, worse, strict=False)):
-        if (good.text, good.is_action) != (bad.text, bad.is_action):
-            if good.is_action and bad.is_action:
-                *prompt, chosen = _conversation(better[: number + 1])
-                yield {"prompt": prompt, "chosen": [chosen], "rejected": [{"role": AGENT, "content": bad.text}]}
-            return
+            if returns[worse] >= returns[better]:
+                continue
+            turns, others = transcripts.episode(better).turns, transcripts.episode(worse).turns
+            for number, (good, bad) in enumerate(zip(turns, others, strict=False), 1):
+                if (good.text, good.is_action) != (bad.text, bad.is_action):
+                    if good.is_action and bad.is_action:
+                        *prompt, chosen = _conversation(turns[:number])
+                        rejected = {"role": AGENT, "content": bad.text}
+                        yield {"prompt": prompt, "chosen": [chosen], "rejected": [rejected]}
+                    break
 
 
 def _conversation(turns: Sequence[Turn]) -> list[Message]:

@@ -15,6 +15,7 @@ there the agent chooses. The reward of an utterance is at its last action positi
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -69,19 +70,11 @@ class Rows(NamedTuple):
     end: Array  # int8: at an episode's last token TERMINAL, UNFINISHED or CUT
 
 
-def spoken(turns: Turns) -> Turns:
-    """Drops the environment's empty texts."""
-    if "" not in turns.texts:
-        return turns
-    kept = turns.is_action | (turns.text != turns.texts.index(""))
-    before = np.concatenate([[0], np.cumsum(kept)])
-    starts, ends = before[turns.starts], before[turns.ends]
-    columns = {"text": turns.text[kept], "is_action": turns.is_action[kept], "reward": turns.reward[kept]}
-    return turns._replace(**columns, starts=starts, ends=ends)
-
-
 class Renderer:
-    """The tokens of all texts; `rows` concatenates them to episodes."""
+    """The tokens of all texts; `rows` concatenates them to episodes.
+
+    An episode is a sequence of pieces: a start mark, its texts with an end mark each, and the mark of its end.
+    """
 
     def __init__(
         self, turns: Turns, tokeniser: Tokeniser, template: Template, discount: float = 1.0, apart: bool = False
@@ -91,31 +84,44 @@ class Renderer:
         `discount`: factor per token of the agent, for rewards that `rows` cuts off. `apart`: the tokens may differ,
         because the policy also reads the texts one by one when it plays.
         """
-        texts = turns.texts
-        turns = self._turns = spoken(turns)._replace(texts=[])  # texts take memory, and are needed only here
-        self._encode, self._discount = tokeniser.encode, discount
-        marks = encode_marks(tokeniser, template)
-        pieces = [np.asarray(tokens, np.int64) for tokens in (*map(tokeniser.encode, texts), *marks)]
+        encoded = *map(tokeniser.encode, turns.texts), *encode_marks(tokeniser, template)
+        pieces = [np.asarray(tokens, np.int64) for tokens in encoded]
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
         if len(flat) and not 0 <= flat.min() <= flat.max() < tokeniser.size:
             raise UserError(f"texts have tokens up to {flat.max()}, the tokeniser has {tokeniser.size:,} ({FLAG})")
         self._tokens = flat.astype(np.int32)  # of texts, then of marks
-        self._sizes = np.array([len(tokens) for tokens in pieces], np.int64)
+        self._sizes = np.array([*map(len, pieces)], np.int64)
         self._starts = np.cumsum(self._sizes) - self._sizes
-        self._mark = len(texts)  # index of the first mark's piece
-        if not apart:
-            self._check_pieces(texts, template)
-        counts = turns.ends - turns.starts
-        sizes = self._sizes[turns.text] + self._sizes[self._mark + TEXT_END - turns.is_action]
-        before = np.concatenate([[0], np.cumsum(sizes)])
-        last = np.where(turns.terminal, self._sizes[self._mark + EPISODE_END], 0)
-        first = self._sizes[self._mark + self._start_marks(np.arange(len(counts)))]
-        inner = before[turns.ends] - before[turns.starts]
-        actions = np.concatenate([[0], np.cumsum(turns.is_action)])
+        self._mark, self._discount, self._terminal = len(turns.texts), discount, turns.terminal
+
+        # The environment's empty texts are dropped.
+        kept = turns.is_action | np.array([*map(bool, turns.texts)], bool)[turns.text]
+        is_action, before = turns.is_action[kept], np.append(0, np.cumsum(kept))
+        starts = before[turns.starts]
+        counts = before[turns.ends] - starts
+        # The pieces of all episodes, one after another: text or mark, and what holds for its tokens.
+        self._lasts = np.cumsum(1 + 2 * counts + turns.terminal)  # the piece after each episode's last
+        self._firsts = np.append(0, self._lasts[:-1])
+        texts = 2 * np.arange(len(is_action)) + np.repeat(self._firsts + 1 - 2 * starts, counts)
+        self._pieces = np.full(self._lasts[-1], self._mark + EPISODE_END, np.int32)
+        begins = np.append(is_action, True)[starts] | (counts == 0)  # without turns, with the agent's mark
+        self._pieces[self._firsts] = self._mark + np.where(begins, ACTION_START, TEXT_START)
+        self._pieces[texts], self._pieces[texts + 1] = turns.text[kept], self._mark + TEXT_END - is_action
+        self._agent, self._closes = np.zeros((2, len(self._pieces)), bool)
+        self._agent[texts] = self._agent[texts + 1] = is_action
+        # An utterance closes with the last token of its end mark, or of its text if the mark is empty.
+        sizes = self._sizes[self._pieces]
+        closing = texts + (sizes[texts + 1] > 0)
+        self._reward = np.zeros(len(self._pieces), np.float32)
+        self._closes[closing], self._reward[closing] = is_action, turns.reward[kept]
+        ends, actions = np.append(0, np.cumsum(sizes)), np.append(0, np.cumsum(turns.is_action))
+        self.lengths: np.ndarray = ends[self._lasts] - ends[self._firsts]  # tokens per episode. [E] int64
         self.num_actions: np.ndarray = actions[turns.ends] - actions[turns.starts]  # of each episode. [E] int64
-        self.lengths: np.ndarray = inner + first + last  # tokens per episode. [E] int64
-        begins = turns.is_action.any() and not self._sizes[self._mark + ACTION_START] and self._agent_begins()
-        if begins or not self.lengths.all() or not sizes[turns.is_action].all():
+        if not apart and all(isinstance(mark, str) for mark in template):  # special tokens keep their neighbours apart
+            self._check_pieces([*turns.texts, *map(str, template)], tokeniser)
+        begun = np.append(np.flatnonzero(sizes), 0)[np.searchsorted(np.flatnonzero(sizes), self._firsts)]
+        empty = (sizes[texts] + sizes[texts + 1])[is_action] == 0
+        if not self.lengths.all() or self._agent[begun].any() or empty.any():
             raise UserError(
                 f"with this template an episode or a text of the agent has no token, or no token before it ({FLAG})"
             )
@@ -125,27 +131,38 @@ class Renderer:
 
         The last token of a cut row has the discounted sum of the rewards that were cut off.
         """
-        flat, owner, agent, closes, reward = self._flat(episodes)  # [N] each
-        lengths = self.lengths[episodes]
-        at = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        kept = at < width
-        shape = len(episodes), width
-        rows = Rows(*(np.zeros(shape, kind) for kind in (np.int32, np.int32, bool, bool, np.float32, np.int8)))
-        where = owner[kept], at[kept]
-        rows.tokens[where], rows.segments[where] = flat[kept], 1
+        return self.packed(episodes[:, None].tolist(), width)
+
+    def packed(self, inside: list[list[int]], width: int) -> Rows:
+        """The same with several episodes in a row, each in a segment of its own. [R, width]"""
+        episodes = np.array([*itertools.chain(*inside)], np.int64)
+        counts = np.array([*map(len, inside)], np.int64)
+        row, lengths = np.repeat(np.arange(len(inside)), counts), self.lengths[episodes]
+        sizes = np.minimum(lengths, width)
+        before = np.append(0, np.cumsum(sizes))
+        start = before[:-1] - before[(np.cumsum(counts) - counts)[row]]  # of the episode in its row
+        flat, piece, is_last = self._flat(episodes)  # [N] each
+        owner, at = np.repeat(np.arange(len(episodes)), lengths), _ranges(0 * lengths, lengths)
+        agent, kept = self._agent[piece], at < width
+        reward = np.where(is_last, self._reward[piece], np.float32(0))
+        shape, kinds = (len(inside), width), (np.int32, np.int32, bool, bool, np.float32, np.int8)
+        rows = Rows(*(np.zeros(shape, kind) for kind in kinds))
+        to, column = row[owner], start[owner] + at
+        rows.tokens[to[kept], column[kept]] = flat[kept]
+        rows.segments[to[kept], column[kept]] = (_ranges(0 * counts, counts) + 1)[owner[kept]]
         chosen = kept & agent & (at > 0)  # a token is chosen at the position before it
-        where = owner[chosen], at[chosen] - 1
-        rows.is_action[where], rows.closes[where], rows.reward[where] = True, closes[chosen], reward[chosen]
-        lost = agent & ~kept
-        losses, terminal = np.bincount(owner[lost], minlength=len(episodes)), self._turns.terminal[episodes]
+        where = to[chosen], column[chosen] - 1
+        rows.is_action[where], rows.closes[where] = True, (is_last & self._closes[piece])[chosen]
+        rows.reward[where] = reward[chosen]
+        lost, terminal = agent & ~kept, self._terminal[episodes]
+        losses = np.bincount(owner[lost], minlength=len(episodes))
         ends = np.where(terminal, TERMINAL, UNFINISHED)
         cut = (lengths > width) & ((losses > 0) | ~terminal)  # not if only a last text of the environment is lost
         ends[cut] = np.where(agent[(np.cumsum(lengths) - lengths + width)[cut]], UNFINISHED, CUT)
-        rows.end[np.arange(len(episodes)), np.minimum(lengths, width) - 1] = ends
+        rows.end[row, start + sizes - 1] = ends
         # No token is chosen at the last position of a cut row, so that position has no other reward.
-        before = np.concatenate([[0], np.cumsum(losses)])
-        later = reward[lost] * self._discount ** (np.arange(int(lost.sum())) - before[owner[lost]])
-        rows.reward[cut, width - 1] = np.bincount(owner[lost], later, len(episodes))[cut]
+        later = reward[lost] * self._discount ** _ranges(0 * losses, losses)
+        rows.reward[row[cut], width - 1] = np.bincount(owner[lost], later, len(episodes))[cut]
         return rows
 
     def tokens(self, episode: int) -> list[int]:
@@ -153,80 +170,40 @@ class Renderer:
 
     def emitted(self) -> np.ndarray:
         """The distinct tokens of the agent's texts and of their end mark, ascending. [N] int32"""
-        turns = self._turns
-        pieces = [*np.unique(turns.text[turns.is_action]).tolist(), self._mark + ACTION_END]
-        ends = self._starts + self._sizes
-        return np.unique(np.concatenate([self._tokens[self._starts[piece] : ends[piece]] for piece in pieces]))
+        pieces = np.unique(np.append(self._pieces[self._agent], self._mark + ACTION_END))
+        return np.unique(self._tokens[_ranges(self._starts[pieces], self._sizes[pieces])])
 
     def agent_texts_with(self, token: int) -> int:
         """The number of the agent's turns that contain a token."""
-        pieces = np.searchsorted(self._starts, np.flatnonzero(self._tokens == token), "right") - 1
-        texts_of_agent = self._turns.text[self._turns.is_action]
-        return int(np.isin(texts_of_agent, np.unique(pieces)).sum())
+        pieces = np.unique(np.searchsorted(self._starts, np.flatnonzero(self._tokens == token), "right") - 1)
+        return int(np.isin(self._pieces[self._agent], pieces[pieces < self._mark]).sum())
 
-    def _agent_begins(self) -> bool:
-        turns = self._turns
-        has_tokens = np.flatnonzero(self._sizes[turns.text] + self._sizes[self._mark + TEXT_END - turns.is_action])
-        first = np.searchsorted(has_tokens, turns.starts[turns.starts < turns.ends])
-        return bool(turns.is_action[has_tokens[first[first < len(has_tokens)]]].any())
+    def _flat(self, episodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The concatenated tokens of episodes; the place of each one's piece; whether it is the piece's last. [N]"""
+        places = _ranges(self._firsts[episodes], (self._lasts - self._firsts)[episodes])
+        pieces = self._pieces[places]
+        sizes = self._sizes[pieces]
+        is_last = np.zeros(int(sizes.sum()), bool)
+        is_last[np.cumsum(sizes)[sizes > 0] - 1] = True
+        return self._tokens[_ranges(self._starts[pieces], sizes)], np.repeat(places, sizes), is_last
 
-    def _start_marks(self, episodes: np.ndarray) -> np.ndarray:
-        """The start mark of each episode, ACTION_START or TEXT_START. [R] -> [R]"""
-        turns = self._turns
-        first, empty = turns.starts[episodes], turns.ends[episodes] == turns.starts[episodes]
-        padded = np.append(turns.is_action, True)  # an episode without turns begins with the agent's mark
-        return np.where(empty | padded[first], ACTION_START, TEXT_START)
-
-    def _flat(self, episodes: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The concatenated tokens of episodes; the row of each; whether it is the agent's; whether it ends an utterance
-        of the agent; the reward of that utterance. [N] each
-        """
-        turns, mark = self._turns, self._mark
-        starts, counts = turns.starts[episodes], (turns.ends - turns.starts)[episodes]
-        terminal = turns.terminal[episodes]
-        sizes = 1 + 2 * counts + terminal  # pieces of each episode
-        firsts = np.cumsum(sizes) - sizes
-        piece = np.empty(int(sizes.sum()), np.int64)
-        agent, closes, reward = np.zeros(len(piece), bool), np.zeros(len(piece), bool), np.zeros(len(piece), np.float32)
-        piece[firsts] = mark + self._start_marks(episodes)
-        piece[(firsts + sizes - 1)[terminal]] = mark + EPISODE_END
-        turn = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)  # within its episode
-        number = np.repeat(starts, counts) + turn
-        text_at = np.repeat(firsts, counts) + 1 + 2 * turn
-        piece[text_at], piece[text_at + 1] = turns.text[number], mark + TEXT_END - turns.is_action[number]
-        agent[text_at] = agent[text_at + 1] = turns.is_action[number]
-        # An utterance closes with the last token of its end mark, or of its text if the mark is empty.
-        last_piece = text_at + (self._sizes[piece[text_at + 1]] > 0)
-        closes[last_piece], reward[last_piece] = turns.is_action[number], turns.reward[number]
-        lengths = self._sizes[piece]
-        last = np.cumsum(lengths) - 1
-        spread = np.repeat(self._starts[piece] - (last + 1 - lengths), lengths) + np.arange(int(lengths.sum()))
-        closing, rewards = np.zeros(len(spread), bool), np.zeros(len(spread), np.float32)
-        closing[last[lengths > 0]], rewards[last[lengths > 0]] = closes[lengths > 0], reward[lengths > 0]
-        owner = np.repeat(np.repeat(np.arange(len(episodes)), sizes), lengths)
-        return self._tokens[spread], owner, np.repeat(agent, lengths), closing, rewards
-
-    def _check_pieces(self, texts: list[str], template: Template) -> None:
-        """Compares some whole episodes with the tokens of their concatenated text.
-
-        Special tokens separate their neighbours, so templates with these need no check.
-        """
-        turns, marks = self._turns, [mark for mark in template if isinstance(mark, str)]
-        if len(marks) < len(template):
-            return
-        for episode in np.unique(np.linspace(0, len(turns.ends) - 1, CHECKED_WHOLE).astype(int)).tolist():
-            said = range(int(turns.starts[episode]), int(turns.ends[episode]))
-            parts = [marks[int(self._start_marks(np.array([episode]))[0])]]
-            for turn in said:
-                parts += [texts[turns.text[turn]], marks[ACTION_END if turns.is_action[turn] else TEXT_END]]
-            whole = "".join([*parts, marks[EPISODE_END] if turns.terminal[episode] else ""])
+    def _check_pieces(self, strings: list[str], tokeniser: Tokeniser) -> None:
+        """Compares some whole episodes with the tokens of their concatenated text; `strings`: of texts and marks."""
+        for episode in np.unique(np.linspace(0, len(self._lasts) - 1, CHECKED_WHOLE).astype(int)).tolist():
+            pieces = self._pieces[self._firsts[episode] : self._lasts[episode]].tolist()
+            whole = "".join(strings[piece] for piece in pieces)
             # Texts that contain a mark are encoded without it, which nothing can be concluded from.
-            names = [texts[turns.text[turn]] for turn in said]
-            if list(self._encode(whole, marks=True)) != self.tokens(episode) and all(
-                list(self._encode(name, marks=True)) == list(self._encode(name)) for name in names
+            texts = [strings[piece] for piece in pieces if piece < self._mark]
+            if list(tokeniser.encode(whole, marks=True)) != self.tokens(episode) and all(
+                list(tokeniser.encode(text, marks=True)) == list(tokeniser.encode(text)) for text in texts
             ):
                 what = f"the tokeniser gives episode {episode:,} other tokens as a whole than text by text"
                 raise UserError(f"{what}: choose a template whose marks it keeps apart ({FLAG})")
+
+
+def _ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """`counts[i]` consecutive numbers from `starts[i]` on, for each i, one after another."""
+    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(int(counts.sum()))
 
 
 # Batches of episodes. The contents of a batch depend on the seed and the epoch alone.
@@ -272,9 +249,7 @@ def plan_buckets(
     bucket = np.searchsorted(widths, np.minimum(lengths[order], widths[-1]))
     batches = []
     for number, width in enumerate(widths):
-        inside = [[episode] for episode in order[bucket == number].tolist()]
-        inside += [[]] * (-len(inside) % batch_rows)
-        batches += [PlannedBatch(inside[at : at + batch_rows], width) for at in range(0, len(inside), batch_rows)]
+        batches += _cut([[episode] for episode in order[bucket == number].tolist()], width, batch_rows)
     return [batches[index] for index in rng.permutation(len(batches))]
 
 
@@ -287,45 +262,32 @@ def plan_packed(
     """
     rng = np.random.default_rng((seed, epoch))
     rows: list[list[int]] = []
-    filling: list[list[int]] = []
-    room: list[int] = []
+    closed: list[int] = []  # numbers of rows
+    room: dict[int, int] = {}  # tokens left in each open row, the oldest row first
     for episode in rng.permutation(episodes).tolist():
         size = min(int(lengths[episode]), width)
-        open_row = next((index for index, left in enumerate(room) if left >= size), None)
-        if open_row is None:
-            if len(filling) == OPEN_ROWS:  # the fullest is closed
-                fullest = int(np.argmin(room))
-                rows.append(filling.pop(fullest))
-                room.pop(fullest)
-            filling.append([])
-            room.append(width)
-            open_row = len(filling) - 1
-        filling[open_row].append(episode)
-        room[open_row] -= size
-    rows += filling
-    rows = [rows[index] for index in rng.permutation(len(rows))]
-    rows += [[]] * (-len(rows) % batch_rows)
+        row = next((row for row, left in room.items() if left >= size), len(rows))
+        if row == len(rows):
+            if len(room) == OPEN_ROWS:
+                closed.append(min(room, key=room.__getitem__))  # the fullest
+                del room[closed[-1]]
+            rows.append([])
+            room[row] = width
+        rows[row].append(episode)
+        room[row] -= size
+    rows = [rows[row] for row in (*closed, *room)]
+    return _cut([rows[index] for index in rng.permutation(len(rows))], width, batch_rows)
+
+
+def _cut(rows: list[list[int]], width: int, batch_rows: int) -> EpochPlan:
+    """Cuts rows into batches; the last one is filled up with empty rows."""
+    rows = rows + [[]] * (-len(rows) % batch_rows)
     return [PlannedBatch(rows[at : at + batch_rows], width) for at in range(0, len(rows), batch_rows)]
 
 
 def make_batch(renderer: Renderer, plan: EpochPlan, step: int, share: slice = slice(None)) -> Rows:
     """One batch of a plan, or a host's `share` of its rows. [B, T] each"""
-    rows, width = plan[step].rows[share], plan[step].width
-    flat = np.array([episode for row in rows for episode in row], np.int64)
-    single = renderer.rows(flat, width)
-    if all(len(row) == 1 for row in rows):
-        return single
-    packed = Rows(*(np.zeros((len(rows), width), array.dtype) for array in single))
-    lengths = np.minimum(renderer.lengths[flat], width)
-    index = 0
-    for row, inside in enumerate(rows):
-        start = 0
-        for number, length in enumerate(lengths[index : index + len(inside)].tolist(), 1):
-            for name, array in single._asdict().items():
-                getattr(packed, name)[row, start : start + length] = array[index, :length]
-            packed.segments[row, start : start + length] = number
-            start, index = start + length, index + 1
-    return packed
+    return renderer.packed(plan[step].rows[share], plan[step].width)
 
 
 def planner(

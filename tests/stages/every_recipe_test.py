@@ -82,7 +82,7 @@ def trained(config, workdir, monkeypatch, stopped=False):
         return outcomes[0]
 
     with monkeypatch.context() as patch:
-        patch.setattr(learning, "train_offline", watched)
+        patch.setattr(offline, "train", watched)
         experiment.run(config.to_dict(), workdir, ["train_values"])
     return jax.device_get(outcomes[0].state)
 

@@ -79,10 +79,9 @@ def test_events_are_counted_by_the_messages(dungeon):
     assert sum(summary["ends"].values()) == len(rows)
     for number in summary["replays"].values():
         replay = load_replay(file_of(workdir / "evaluate/random", number), "flag")
-        walls = sum("It's a wall" in decode(message) or "solid stone" in decode(message)
-                    for message in replay.message[1:])  # fmt: skip
-        kills = sum(bool(re.search("You kill|You destroy|is killed!|is destroyed!", decode(message)))
-                    for message in replay.message[1:])  # fmt: skip
+        messages = [decode(message) for message in replay.message[1:]]
+        walls = sum("It's a wall" in text or "solid stone" in text for text in messages)
+        kills = sum(bool(re.search("You kill|You destroy|is killed!|is destroyed!", text)) for text in messages)
         assert rows[number]["did"].get("gets nowhere", 0) >= walls
         assert rows[number]["did"].get("beats a monster", 0) == kills
     mean = np.mean([row["did"].get("gets nowhere", 0) for row in rows])

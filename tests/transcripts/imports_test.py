@@ -36,8 +36,8 @@ def lines(tmp_path, *rows):
 def test_lmrl_rewards_stand_beside_all_texts_or_all_but_the_first(tmp_path):
     sequence = [["Wordle:\n", 0], ["c r a n e\n", 1], ["b b y b g\n", False], ["a b i d e\n", True]]
     wanted = (Turn("Wordle:\n"), Turn("c r a n e\n", -1.0), Turn("b b y b g\n"), Turn("a b i d e\n", 0.0))
-    file = lines(tmp_path, {"sequence": sequence, "reward": [0.0, -1.0, 0.0, 0.0], "done": True}, "",
-                 {"sequence": sequence, "reward": [-1, 0.0, 0.0], "done": False})  # fmt: skip
+    whole = {"sequence": sequence, "reward": [0.0, -1.0, 0.0, 0.0], "done": True}
+    file = lines(tmp_path, whole, "", {"sequence": sequence, "reward": [-1, 0.0, 0.0], "done": False})
     assert list(read_lmrl(file)) == [Episode(wanted, True), Episode(wanted, False)]
 
 
@@ -85,28 +85,21 @@ def dialogue(rounds=10):
     return {"caption": "a cat", "dialog": questions}
 
 
-def visdial(tmp_path, dialogues, ranks=None):
-    file, beside = tmp_path / "dialogues.json", tmp_path / "ranks.json"
-    file.write_text(json.dumps(dialogues))
-    if ranks is not None:
-        beside.write_text(json.dumps(ranks))
-    return file, None if ranks is None else beside
+def read_visdial(tmp_path, dialogues, ranks=None):
+    files = tmp_path / "dialogues.json", tmp_path / "ranks.json"
+    for file, content in zip(files, (dialogues, ranks), strict=True):
+        file.write_text(json.dumps(content))
+    return list(imports.read_visdial(files[0], None if ranks is None else files[1]))
 
 
-def test_a_dialogue_costs_one_per_question_but_the_last(tmp_path):
-    (episode,) = imports.read_visdial(*visdial(tmp_path, [dialogue(3)]))
-    questions = [Turn("is it 0?", -1.0), Turn("is it 1?", -1.0), Turn("is it 2?", 0.0)]
-    answers = [Turn("no"), Turn("yes"), Turn("no")]
-    turns = [turn for pair in zip(questions, answers, strict=True) for turn in pair]
-    assert episode == Episode((Turn("a cat"), *turns), True)
-
-
-def test_a_dialogue_ends_when_half_of_what_was_hidden_is_found(tmp_path):
-    """0.2 at first, so 0.8 are left; after 0.1 + 0.3 = half of it, the second answer ends it."""
-    ranks = [[0.2, 0.1, 0.3, *[0.0] * 8]]
-    (episode,) = imports.read_visdial(*visdial(tmp_path, [dialogue()], ranks))
+def test_a_dialogue_costs_one_per_question_and_ends_when_half_of_what_was_hidden_is_found(tmp_path):
+    """The ranks: 0.2 at first, so 0.8 are left; after 0.1 + 0.3 = half of it, the second answer ends it."""
+    turns = Turn("a cat"), Turn("is it 0?", -1.0), Turn("no"), Turn("is it 1?", -1.0), Turn("yes")
+    turns += Turn("is it 2?", 0.0), Turn("no")
+    assert read_visdial(tmp_path, [dialogue(3)]) == [Episode(turns, True)]
+    (episode,) = read_visdial(tmp_path, [dialogue()], [[0.2, 0.1, 0.3, *[0.0] * 8]])
     assert [turn.reward for turn in episode.turns if turn.is_action] == [-1.0, 0.0]
-    (whole,) = imports.read_visdial(*visdial(tmp_path, [dialogue()], [[0.2, *[0.01] * 10]]))
+    (whole,) = read_visdial(tmp_path, [dialogue()], [[0.2, *[0.01] * 10]])
     assert whole.episode_return == -9
 
 
@@ -115,7 +108,7 @@ def test_a_dialogue_ends_when_half_of_what_was_hidden_is_found(tmp_path):
     ([dialogue(1)], [[0.1, float("inf")]]), ([{"caption": "a", "dialog": [{"question": 3, "answer": "a"}]}], None),
 ], ids=lambda row: str(row)[:40])  # fmt: skip
 def test_files_that_are_no_dialogues_are_refused(tmp_path, dialogues, ranks):
-    refused(lambda: imports.read_visdial(*visdial(tmp_path, dialogues, ranks)))
+    refused(lambda: read_visdial(tmp_path, dialogues, ranks))
 
 
 # ---- comments
@@ -162,12 +155,9 @@ def test_squares_of_all_colours_are_read_and_other_lines_are_not():
 
 
 def test_tweets_are_games_of_a_puzzle(tmp_path):
-    file = tmp_path / "tweets.csv"
-    with open(file, "w", newline="") as handle:
-        csv.writer(handle).writerows([
-            ("wordle_id", "tweet_id", "date", "user", "text"), ("210", "1", "", "", f"{BLACK * 5}\n{GREEN * 5}"),
-            ("211", "2", "", "", "no game"),
-        ])  # fmt: skip
+    header = ("wordle_id", "tweet_id", "date", "user", "text")
+    games = ("210", "1", "", "", f"{BLACK * 5}\n{GREEN * 5}"), ("211", "2", "", "", "no game")
+    file = comments(tmp_path, *games, header=header)
     assert list(read_tweets(file)) == [Tweet(210, ("bbbbb", "ggggg"))]
     file.write_text(file.read_text() + "x,,,,\n")
     refused(lambda: read_tweets(file), "line 5 of")
@@ -219,6 +209,11 @@ def store(tmp_path):
     return write(tmp_path / "run/transcripts", EPISODES)
 
 
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "all.jsonl"
+
+
 def rows(file):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
@@ -227,16 +222,14 @@ def say(role, content):
     return {"role": role, "content": content}
 
 
-def test_messages_are_read_back_as_they_were(store, tmp_path):
-    file = tmp_path / "all.jsonl"
+def test_messages_are_read_back_as_they_were(store, file):
     assert write_trl(store, file, "messages", 1) == 4
     assert list(read_trl(file)) == EPISODES
     talk = [say("user", "Talk."), say("assistant", "hello")]
     assert rows(file)[2] == {"messages": talk, "rewards": [2.0], "done": True}
 
 
-def test_each_turn_of_the_agent_is_a_completion(store, tmp_path):
-    file = tmp_path / "all.jsonl"
+def test_each_turn_of_the_agent_is_a_completion(store, file):
     assert write_trl(store, file, "turns", 1) == sum(turn.is_action for one in EPISODES for turn in one.turns) == 6
     second = rows(file)[1]
     assert second["prompt"] == [say("user", "Guess."), say("assistant", "crane"), say("user", "no")]
@@ -244,9 +237,8 @@ def test_each_turn_of_the_agent_is_a_completion(store, tmp_path):
     assert [turn.reward for turn in list(read_trl(file))[1].turns] == [None, 0.0, None, 0.0]  # the last one's is known
 
 
-def test_preferences_compare_episodes_that_begin_alike_where_they_part(store, tmp_path):
+def test_preferences_compare_episodes_that_begin_alike_where_they_part(store, file):
     """Of the three games, the worst (-3) is compared with the best (-1); the middle one and the talk stay alone."""
-    file = tmp_path / "all.jsonl"
     assert write_trl(store, file, "preferences", 1) == 1
     prompt, good, bad = [say("user", "Guess.")], [say("assistant", "crane")], [say("assistant", "other")]
     assert rows(file) == [{"prompt": prompt, "chosen": good, "rejected": bad}]
@@ -255,13 +247,12 @@ def test_preferences_compare_episodes_that_begin_alike_where_they_part(store, tm
     assert worse.turns == (Turn("Guess."), Turn("other", -1.0))
 
 
-def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path):
+def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path, file):
     """In Wordle the agent begins, and texts that are not five letters get no answer."""
     wordle = Episode((Turn("crane", -1.0), Turn("<b>"), Turn("no", -1.0), Turn("abide", 0.0)), terminal=False)
     other = Episode((Turn("other", -3.0),), terminal=True)
     silent = Episode((Turn("nobody speaks"),), terminal=True)
     store = write(tmp_path / "run/transcripts", [wordle, other, silent])
-    file = tmp_path / "all.jsonl"
     assert write_trl(store, file, "messages", 1) == 2  # not the one without the agent
     assert list(read_trl(file)) == [wordle, other]
     for form in FORMATS:

@@ -156,18 +156,15 @@ def test_in_order_early_episodes_come_in_early_batches(renderer, packed, monkeyp
 def test_packed_rows_hold_the_same_tokens_as_single_ones(renderer):
     plan = render.plan_packed(np.arange(100), renderer.lengths, 40, 4, seed=0, epoch=0)
     assert sum(len(batch.rows) for batch in plan) < 60  # rows for 100 episodes
-    for step in range(len(plan)):
+    for step, (inside, _) in enumerate(plan):
         batch = render.make_batch(renderer, plan, step)
-        for row, inside in enumerate(plan[step].rows):
+        for row, episodes in enumerate(inside):
             start = 0
-            for number, episode in enumerate(inside, 1):
-                single = renderer.rows(np.array([episode]), 40)
-                size = min(int(renderer.lengths[episode]), 40)
-                place = slice(start, start + size)
-                for one, other in zip(batch._replace(segments=0), single._replace(segments=0), strict=True):
-                    if isinstance(one, np.ndarray):
-                        np.testing.assert_array_equal(one[row, place], other[0, :size])
-                assert (batch.segments[row, place] == number).all()
+            for number, episode in enumerate(episodes, 1):
+                single, size = renderer.rows(np.array([episode]), 40), min(int(renderer.lengths[episode]), 40)
+                single = single._replace(segments=number * single.segments)
+                for one, other in zip(batch, single, strict=True):
+                    np.testing.assert_array_equal(one[row, start : start + size], other[0, :size])
                 start += size
             assert not batch.segments[row, start:].any()
 

@@ -35,16 +35,12 @@ def test_equal_episodes_have_one_fingerprint_wherever_they_come_from(tmp_path):
     assert one.fingerprint != write(tmp_path / "c", [wordle_game()] * 2).fingerprint
 
 
-def test_a_writer_that_was_killed_leaves_nothing_in_the_way(tmp_path):
+def test_a_writer_that_was_killed_leaves_nothing_in_the_way_and_no_store_is_written_over(tmp_path):
     (tmp_path / "transcripts.partial/info").mkdir(parents=True)
     (tmp_path / "transcripts.partial/info/half.npy").write_text("")
     store = write(tmp_path / "transcripts", [wordle_game()])
     assert not (tmp_path / "transcripts.partial").exists()
     assert not (store.path / "info/half.npy").exists()
-
-
-def test_no_store_is_written_over(tmp_path):
-    write(tmp_path / "transcripts", [wordle_game()])
     with pytest.raises(OSError, match="not empty"):
         write(tmp_path / "transcripts", [wordle_game()])
 

@@ -38,19 +38,10 @@ from motif_jax.networks.kinds import PROMPT
 from motif_jax.pages.blocks import amount, esc, exact, quoted, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.policies.choice import Mixture, parse_mixture
+from motif_jax.preferences import store as pair_store
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
-from motif_jax.preferences.store import (
-    DATA,
-    FLAG,
-    INFO,
-    PROGRESS,
-    FinishedEpisode,
-    PairDataset,
-    PairWriter,
-    annotation_folder,
-    labels_file,
-)
+from motif_jax.preferences.store import FLAG, PROGRESS, FinishedEpisode, PairDataset, PairWriter, annotation_folder
 from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
 from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
 from motif_jax.stages.train_policy import Policy
@@ -59,16 +50,8 @@ from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_
 from motif_jax.system.machine import read_array, usable_cores
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import say
-from motif_jax.transcripts.store import (
-    DECISION_POINTS,
-    RECORD,
-    Transcripts,
-    TranscriptWriter,
-    are_decision_points,
-    decision_point,
-    game_returns,
-    vocabulary,
-)
+from motif_jax.transcripts import store as text_store
+from motif_jax.transcripts.store import DECISION_POINTS, Transcripts, TranscriptWriter, decision_point, game_returns
 
 # The parts of the report on the dataset of pairs and on transcripts.
 
@@ -79,55 +62,53 @@ BINS = 30
 
 def report_pairs(workdir: Path) -> str:
     """Writes the part on the dataset: counts, spread of the moments, frequent messages; returns the counts in words."""
-    metadata, dataset = read_json(workdir / "dataset/dataset.json"), PairDataset(workdir / "dataset")
-    run = workdir / "dataset/run.json"
-    ran = read_json(run) if run.exists() else {}  # not of a published dataset
-    table_of_captions, ids = dataset.captions()
-    known: list[tuple[Any, Callable[[Any], str], str]] = [  # a dataset that was not collected here lacks some of them
-        (len(dataset), "{:,}".format, "pairs of moments" + f" of {dataset.length} steps" * (dataset.length > 1)),
-        (len(table_of_captions), "{:,}".format, "different messages"),
-        (metadata.get("episodes"), "{:,}".format, "episodes"),
-        (metadata.get("steps"), amount, "steps played"),
-        (ran.get("steps_per_s"), "{:,.0f}".format, "steps/s while collecting"),
-        (metadata.get("share_without_message"), "{:.0%}".format, "of the moments show no message"),
-        ((ids[:, 0] == ids[:, 1]).all(-1).mean(), "{:.0%}".format, "of the pairs show equal captions"),
+    folder = workdir / DATASET
+    made, dataset = read_json(folder / "dataset.json"), PairDataset(folder)
+    ran = read_json(folder / "run.json") if (folder / "run.json").exists() else {}  # not of a published dataset
+    captions, ids = dataset.captions()
+    figures = [
+        (f"{len(dataset):,}", "pairs of moments" + f" of {dataset.length} steps" * (dataset.length > 1)),
+        (f"{len(captions):,}", "different messages"),
     ]
-    figures = [(form(value), what) for value, form, what in known if value is not None]
-    by, made = metadata.get("collector", ""), date_of((workdir / "dataset/dataset.json").stat().st_mtime)
-    words = f'<p class="soft">Played by {esc(by)}; {esc(made)}.</p>' if by else ""
-    spreads = f'<div class="pair">{"".join(_spreads(dataset))}</div>'
-    counts, messages = table_of_captions.counts, table_of_captions.messages
-    top = np.argsort(-counts, kind="stable")[:COMMON]
-    rows = [[f"{counts[at] / ids.size:.1%}", quoted(decode(messages[at]))] for at in top.tolist()]
-    common = table(("moments", "message"), rows, numbers=(0,), kind="fits")
-    stage = Run(workdir).stage("collect", "dataset")
-    stage.section("The dataset", words, tiles(figures), spreads, "<h3>Most frequent messages</h3>", common)
+    others: tuple[tuple[Any, Callable[[Any], str], str], ...] = (  # a dataset that was not collected here lacks some
+        (made.get("episodes"), "{:,}".format, "episodes"),
+        (made.get("steps"), amount, "steps played"),
+        (ran.get("steps_per_s"), "{:,.0f}".format, "steps/s while collecting"),
+        (made.get("share_without_message"), "{:.0%}".format, "of the moments show no message"),
+        ((ids[:, 0] == ids[:, 1]).all(-1).mean(), "{:.0%}".format, "of the pairs show equal captions"),
+    )
+    figures += [(form(value), what) for value, form, what in others if value is not None]
+    by, date = made.get("collector", ""), date_of((folder / "dataset.json").stat().st_mtime)
+    spreads = []
+    for name, heading in SPREADS.items():
+        values = np.asarray(dataset.info.get(name, ())).reshape(-1)
+        values = values[np.isfinite(values)]
+        if len(values):
+            spreads.append(f"<div><h3>{heading}</h3>{_spread(values)}</div>")
+    top = np.argsort(-captions.counts, kind="stable")[:COMMON]
+    rows = [[f"{captions.counts[at] / ids.size:.1%}", quoted(decode(captions.messages[at]))] for at in top.tolist()]
+    stage = Run(workdir).stage(NAME, DATASET)
+    stage.section(
+        "The dataset", f'<p class="soft">Played by {esc(by)}; {esc(date)}.</p>' if by else "", tiles(figures),
+        f'<div class="pair">{"".join(spreads)}</div>', "<h3>Most frequent messages</h3>",
+        table(("moments", "message"), rows, numbers=(0,), kind="fits"),
+    )  # fmt: skip
     stage.report(Head(
-        subject="A dataset", without_aim="of moments of a game", task=metadata.get("task"), made=made,
-        machine={"processor": ran.get("machine", ""), "versions": metadata.get("versions", {})},
-        asked=f"<b>{len(dataset):,}</b> pairs of moments with {len(table_of_captions):,} different messages were "
-        "collected.",
+        subject="A dataset", without_aim="of moments of a game", task=made.get("task"), made=date,
+        machine={"processor": ran.get("machine", ""), "versions": made.get("versions", {})},
+        asked=f"<b>{len(dataset):,}</b> pairs of moments with {len(captions):,} different messages were collected.",
     ))  # fmt: skip
     return ", ".join(f"{figure} {what}" for figure, what in figures)
 
 
-def _spreads(dataset: PairDataset) -> list[str]:
-    """Histograms of the arrays of info/ that SPREADS names, as HTML."""
-    histograms = []
-    for name, heading in SPREADS.items():
-        values = np.asarray(dataset.info.get(name, ())).reshape(-1)
-        values = values[np.isfinite(values)]
-        if not len(values):
-            continue
-        low, high = int(values.min()), int(values.max())
-        if high - low < BINS:  # whole numbers: a column each
-            of = [amount(value) for value in range(low, high + 1)]
-            heights = np.bincount(values.astype(int) - low).tolist()
-            chart = columns(heights, of[:1] if high == low else (of[0], of[-1]), of=of)
-        else:
-            chart = _histogram(values, amount)
-        histograms.append(f"<div><h3>{heading}</h3>{chart}</div>")
-    return histograms
+def _spread(values: np.ndarray) -> str:
+    """A histogram as HTML; a column for each whole number, if they are few. [N]"""
+    low, high = int(values.min()), int(values.max())
+    if high - low >= BINS:
+        return _histogram(values, amount)
+    of = [amount(value) for value in range(low, high + 1)]
+    heights = np.bincount(values.astype(int) - low).tolist()
+    return columns(heights, of[:1] if high == low else (of[0], of[-1]), of=of)
 
 
 def _histogram(values: np.ndarray, word: Callable[[float], str]) -> str:
@@ -138,24 +119,18 @@ def _histogram(values: np.ndarray, word: Callable[[float], str]) -> str:
 
 def report_transcripts(workdir: Path) -> str:
     """Writes the part on the transcripts; returns its figures in words."""
-    store = Transcripts(workdir / "transcripts", "--workdir")
+    store = Transcripts(workdir / TRANSCRIPTS, "--workdir")
     returns, made = game_returns(store), store.record["provenance"]
     by = ", then ".join(str(made[name]) for name in ("collector", "policies", "branch_player") if made.get(name))
-    games, texts = ("games", "moments") if are_decision_points(store) else ("episodes", "texts of the agent")
-    figures = [
-        (f"{len(returns):,}", games),
-        (f"{store.record['actions']:,}", texts),
-        (f"{store.record['texts']:,}", "different texts"),
-    ]
-    mean = exact(float(returns.mean()))
+    games, texts = ("games", "moments") if text_store.are_decision_points(store) else ("episodes", "texts of the agent")
+    counts = (len(returns), games), (store.record["actions"], texts), (store.record["texts"], "different texts")
+    figures, mean = [(f"{number:,}", what) for number, what in counts], exact(float(returns.mean()))
     if returns.any() or "games" in made:  # a manual is without rewards
         error = f" ± {exact(float(returns.std() / np.sqrt(len(returns))))}" if len(returns) > 1 else ""
         figures += [(f"{mean}{error}", "mean return"), (exact(float(returns.max())), "best return")]
-    body = [f'<p class="soft">Played by {esc(by)}.</p>' if by else "", tiles(figures)]
-    if np.ptp(returns):
-        body += ["<h3>Returns</h3>", _histogram(returns, exact)]
-    stage = Run(workdir).stage("collect", "transcripts")
-    stage.section("The transcripts", *body)
+    stage = Run(workdir).stage(NAME, TRANSCRIPTS)
+    chart = ["<h3>Returns</h3>", _histogram(returns, exact)] if np.ptp(returns) else []
+    stage.section("The transcripts", f'<p class="soft">Played by {esc(by)}.</p>' if by else "", tiles(figures), *chart)
     who = f" played by <b>{esc(by)}</b>" if by else ""
     asked = f"From <b>{len(returns):,}</b> {games}{who}, mean return {mean}."
     stage.report(Head(subject="Transcripts", without_aim="of games", asked=asked if returns.any() else None))
@@ -214,7 +189,7 @@ class CollectConfig(Experiment):
 def is_complete(config: CollectConfig, workdir: Path) -> bool:
     """Whether the dataset is finished and reported, or the transcripts are."""
     if config.collect.transcripts:
-        return all((workdir / TRANSCRIPTS / name).is_file() for name in (RECORD, CONFIG))
+        return all((workdir / TRANSCRIPTS / name).is_file() for name in (text_store.RECORD, CONFIG))
     return (workdir / DATASET / "dataset.json").is_file() and (workdir / SECTIONS / f"{NAME}.json").exists()
 
 
@@ -311,9 +286,9 @@ def recorded_keys(section: Collect, world: World) -> list[str]:
     wanted = {"tty_chars": section.save_screen, "tty_colors": section.save_screen, "glyphs": section.save_glyphs}
     keys = [*dict.fromkeys((*world.pairs, *(key for key, is_wanted in wanted.items() if is_wanted)))]
     for key in keys:
-        spec, (shape, kinds) = world.specs.get(f"event_{key}"), DATA.get(key, ((), ""))
+        spec, (shape, kinds) = world.specs.get(f"event_{key}"), pair_store.DATA.get(key, ((), ""))
         if spec is None or spec.shape != shape or np.dtype(spec.dtype).kind not in kinds:
-            kept = f"it keeps {', '.join(name for name in DATA if name != 'rewards')}, in NetHack's format"
+            kept = f"it keeps {', '.join(name for name in pair_store.DATA if name != 'rewards')}, in NetHack's format"
             flags = "--config.env.world, --config.collect.save_screen, .save_glyphs"
             raise UserError(f"a dataset cannot keep {key!r} of the world {world.name!r}: {kept} ({flags})")
     return keys
@@ -390,35 +365,30 @@ def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
         mixture = load_mixture(config, world)
         if mixture:
             provenance[CHECKPOINTS] = mixture.metadata()
-        writer = TranscriptWriter()
-        record_games(writer, config, world, mixture)
+        writer, progress, games = TranscriptWriter(), Progress(NAME, section.transcripts, "games", 0), 0
+        with reported(config.env):
+            for episode in play_texts(config, world, mixture):
+                writer.add(episode)
+                counted = not episode.info.get("branch", 0) and not episode.info.get("step", 0)
+                games += counted
+                if counted and games % SHOW_EVERY == 0:
+                    progress.update(games)
+        progress.close()
         writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
     figures = report_transcripts(workdir)
     print_line(f"collect: {figures}, played by {clean(str(provenance[player]))}; {time.monotonic() - start:,.0f} s")
     stage.bind(config)  # last: then the stage is complete
 
 
-def record_games(writer: TranscriptWriter, config: CollectConfig, world: World, mixture: Mixture | None) -> None:
-    """Plays all games, and gives them to the writer."""
+def play_texts(config: CollectConfig, world: World, mixture: Mixture | None) -> Iterable[Episode]:
+    """Plays all games."""
     section, numbers = config.collect, range(config.collect.transcripts)
-    played: Iterable[Episode]
     if not isinstance(world, TextWorld):
-        played = play_moments(config, world, mixture)
-    elif section.branch_player:  # each episode is followed by its branches
-        played = play_branches(
-            world, section.collector, section.branch_player, numbers, per_moment=section.branches, seed=config.seed
-        )
-    else:
-        played = play_episodes(world, section.collector, numbers, seed=config.seed)
-    progress, games = Progress(NAME, section.transcripts, "games", 0), 0
-    with reported(config.env):
-        for episode in played:
-            writer.add(episode)
-            counted = not episode.info.get("branch", 0) and not episode.info.get("step", 0)
-            games += counted
-            if counted and games % SHOW_EVERY == 0:
-                progress.update(games)
-    progress.close()
+        return play_moments(config, world, mixture)
+    if not section.branch_player:
+        return play_episodes(world, section.collector, numbers, seed=config.seed)
+    players = section.collector, section.branch_player  # each episode is followed by its branches
+    return play_branches(world, *players, numbers, per_moment=section.branches, seed=config.seed)
 
 
 def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -> Iterator[Episode]:
@@ -427,7 +397,7 @@ def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -
     An action's reward is the game's reward-to-go, so that the best episodes are moments of the best games. `info` has
     the game's number, as `episode`, and the `step`; both are -1 for words. If `mixture` is None, the `collector` plays.
     """
-    yield from vocabulary(getattr(world, "words", ()), episode=-1, step=-1)
+    yield from text_store.vocabulary(getattr(world, "words", ()), episode=-1, step=-1)
     with open_pool(config, (PROMPT,), mixture) as pool:
         games = 0
         for ready in play_in_order(pool, mixture, {name: name for name in (PROMPT, "action", "reward")}, 0):
@@ -540,14 +510,14 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
             (target / kind / f"{key}.npy").symlink_to((source / kind / f"{key}.npy").resolve())
     table, _ = PairDataset(target).captions()
     for name, codes in labels.items():
-        write_array(labels_file(target, name), codes)
+        write_array(pair_store.labels_file(target, name), codes)
     for name, record in records.items():
         folders = annotation_folder(source, name), annotation_folder(target, name)
         _copy_annotation(*folders, record, len(dataset), len(table))
     about = {"num_pairs": len(dataset), "segment_length": dataset.length, "distinct_captions": len(table)}
     write_json(target / "dataset.json", {"source": str(source.resolve())} | about)
     left = []
-    for part, keys in (("data", DATA), ("info", INFO), ("preference", labels)):
+    for part, keys in (("data", pair_store.DATA), ("info", pair_store.INFO), ("preference", labels)):
         names = {path.name for path in source.glob(f"{part}/*")} - {f"{key}.npy" for key in keys}
         left += sorted(f"{part}/{name}" for name in names)
     if left:

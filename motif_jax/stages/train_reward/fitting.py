@@ -7,11 +7,10 @@ the statistics and the captions; training that resumes from it has bitwise equal
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,17 +33,9 @@ from motif_jax.pages.charts import columns, curves
 from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, count, mix, soft_target, to_codes
 from motif_jax.preferences.store import PairDataset, annotation_folder
-from motif_jax.rewards import preference
+from motif_jax.rewards import preference, statistics
 from motif_jax.rewards.learnt_source import FLAG, read_checkpoint, read_quantiles
-from motif_jax.rewards.statistics import (
-    RewardStatistics,
-    calibration,
-    compare,
-    compare_with_worth,
-    independent_questions,
-    share_interval,
-    summarise_values,
-)
+from motif_jax.rewards.statistics import RewardStatistics, compare
 from motif_jax.run import Head, Run, StageRun, date_of
 from motif_jax.stages.annotate import TITLE as PREFERENCES
 from motif_jax.stages.annotate import aim_of, label_bar, label_name, open_dataset, sentence
@@ -97,40 +88,41 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
     with stage.checkpoints(KEEP) as checkpoints:
         assert checkpoints
         state, metadata = start_or_resume(model, data, config.seed, checkpoints)
-        epoch, items, history = metadata["epoch"], metadata["items"], metadata["history"]
+        first, items, history = metadata["epoch"], metadata["items"], metadata["history"]
         stage.bind(config)
         print_line(f"{STAGE}: compiling the first update")
-        progress = Progress(STAGE, section.num_epochs, "epochs", epoch)
-        resumed, started = bool(history), time.monotonic()
-        start = epoch if resumed else -1
+        progress, started = Progress(STAGE, section.num_epochs, "epochs", first), time.monotonic()
+        known = len(history)  # the checkpoint's epoch is measured
+        start = first if known else -1
         with stage.metrics("epoch", start, section.tensorboard, section.wandb, config, "reward") as metrics:
             assert metrics
-            while True:
+            for epoch in range(first, max(first, section.num_epochs) + 1):
+                if epoch > first:
+                    state, items = learn_epoch(model, state, data, config, epoch - 1, items)
+                    progress.update(
+                        epoch, loss=f"{history[-1]['loss']:.4f}", agreement=percent(history[-1]["accuracy"])
+                    )
                 values, rewards = value_pairs(model, state.params, data)
                 if not np.isfinite(rewards).all():
                     raise UserError(f"the rewards are not finite after epoch {epoch}; {REMEDY}")
-                if not resumed:
-                    row = measure(rewards, data, jax.device_get(state.sums)) | {"epoch": epoch}
-                    history.append(row | {"seconds": round(time.monotonic() - started, 2)})
-                    metrics.write(epoch, history[-1])
-                    seen = rewards[data.split.train].reshape(-1)
-                    raw, counts = (seen, np.ones(len(seen))) if values is None else (values, data.counts)
-                    decimals = 2 if section.reference_quantiles else None  # as in the published system
-                    anchor = neutral_reward(rewards, data) if section.is_anchored else None
-                    metadata = {
-                        "epoch": epoch, "items": items, "history": history, "model": section.network,
-                        "statistics": summarise_values(raw, counts, decimals, anchor).record(),
-                        "parameters": sum(array.size for array in jax.tree.leaves(state.params)),
-                        "annotators": data.weights, "labels": data.checksums, "pairs": len(data.dataset),
-                        "config": to_plain(config),
-                    }  # fmt: skip
-                    kept = {"captions": data.table.messages, "counts": data.counts.astype(np.int32)}
-                    checkpoints.save(epoch, {"train": state, **kept}, metadata, row["loss"])
-                if epoch >= section.num_epochs:
-                    break
-                state, items = learn_epoch(model, state, data, config, epoch, items)
-                epoch, resumed, last = epoch + 1, False, history[-1]
-                progress.update(epoch, loss=f"{last['loss']:.4f}", agreement=percent(last["accuracy"]))
+                if epoch == first and known:
+                    continue
+                row = measure(rewards, data, jax.device_get(state.sums)) | {"epoch": epoch}
+                history.append(row | {"seconds": round(time.monotonic() - started, 2)})
+                metrics.write(epoch, history[-1])
+                seen = rewards[data.split.train].reshape(-1)
+                raw, counts = (seen, np.ones(len(seen))) if values is None else (values, data.counts)
+                decimals = 2 if section.reference_quantiles else None  # as in the published system
+                anchor = neutral_reward(rewards, data) if section.is_anchored else None
+                metadata = {
+                    "epoch": epoch, "items": items, "history": history, "model": section.network,
+                    "statistics": statistics.summarise_values(raw, counts, decimals, anchor).record(),
+                    "parameters": sum(array.size for array in jax.tree.leaves(state.params)),
+                    "annotators": data.weights, "labels": data.checksums, "pairs": len(data.dataset),
+                    "config": to_plain(config),
+                }  # fmt: skip
+                kept = {"captions": data.table.messages, "counts": data.counts.astype(np.int32)}
+                checkpoints.save(epoch, {"train": state, **kept}, metadata, row["loss"])
         progress.close()
     finish(config, stage, data, metadata, values, rewards, worth)
 
@@ -303,8 +295,8 @@ def measure(rewards: np.ndarray, data: LabelledPairs, sums: preference.Sums) -> 
     moments, target, sided, ids = rewards[rows].mean(-1), data.target[rows], data.sided[rows], data.ids[rows]
     row: dict[str, Any] = compare(moments, target, sided)
     if row["sided"]:
-        row["questions"], trials = independent_questions(ids[sided])
-        row["accuracy_low"], row["accuracy_high"] = share_interval(row["accuracy"], trials)
+        row["questions"], trials = statistics.independent_questions(ids[sided])
+        row["accuracy_low"], row["accuracy_high"] = statistics.share_interval(row["accuracy"], trials)
     unseen = (data.counts[ids] == 0).any((1, 2))
     row |= {f"unseen_{name}": value for name, value in compare(moments[unseen], target[unseen], sided[unseen]).items()}
     if "score" in data.dataset.info:
@@ -337,7 +329,7 @@ def finish(
     if values is not None and worth is not None:
         held_out = np.zeros(len(values), bool)
         held_out[data.ids[data.split.validation]] = True
-        summary["worth"] = compare_with_worth(values, worth, data.counts, held_out, neutral)
+        summary["worth"] = statistics.compare_with_worth(values, worth, data.counts, held_out, neutral)
     path = write_page(stage, summary, data, values, rewards, title(config.env))
     stage.write(SUMMARY, summary)  # last: the stage is complete
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
@@ -381,121 +373,90 @@ def remarks(section: TrainReward, data: LabelledPairs, neutral: float | None) ->
 def import_published(config: RewardConfig, stage: StageRun) -> None:
     """Makes a reward from a checkpoint of the published system, with the statistics beside it."""
     file = Path(config.reward.import_from)
-    arrays, statistics_of_file = read_checkpoint(file)
-    epoch, quantiles, doubt = read_quantiles(file, int(statistics_of_file["num_iter"]))
+    arrays, scale = read_checkpoint(file)
+    epoch, quantiles, doubt = read_quantiles(file, int(scale["num_iter"]))
     if doubt:
         print_line(f"{STAGE}: {doubt}")
     network = TrainReward().network
     _, like = preference.make_reward_model(network, 0)
     params = rebuild(like, arrays, file, FLAG)
     state = preference.TrainState(params, optax.adam(config.reward.learning_rate).init(params), preference.zero_sums())
-    statistics = RewardStatistics(statistics_of_file["reward_mean"], statistics_of_file["reward_var"], quantiles)
-    metadata = {"epoch": epoch, "model": network, "history": [], "statistics": statistics.record()}
-    metadata |= {"annotators": {}, "labels": {}, "imported_from": str(file.resolve())}
+    metadata: dict[str, Any] = {
+        "epoch": epoch, "model": network, "history": [], "annotators": {}, "labels": {},
+        "statistics": RewardStatistics(scale["reward_mean"], scale["reward_var"], quantiles).record(),
+        "imported_from": str(file.resolve()),
+    }  # fmt: skip
     make_anew(stage.path / "checkpoints")  # replaces those of a killed import
     stage.bind(config)
     with stage.checkpoints(KEEP) as checkpoints:
         assert checkpoints
         nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
         checkpoints.save(epoch, {"train": state, **nothing}, metadata, 0.0)
-    report_reward(stage, metadata, None, None, "")
+    stage.section(TITLE, f'<p class="soft">imported · epoch {epoch}</p>')
+    stage.report(Head(**HEAD, agreement=percent(None), made=date_of(time.time())))
     stage.write(SUMMARY, metadata | {"best_epoch": epoch})
     print_line(f"{STAGE}: imported {str(file)!r} with its mean, variance and quantiles")
 
 
 # ---- the page, and the part of the report
 
-
-class Captions(NamedTuple):
-    """The S captions that training shows, with their rewards; for rewards that read messages alone."""
-
-    statistics: RewardStatistics
-    rewards: np.ndarray  # normalised. [S]
-    messages: np.ndarray  # [S, 256]
-    counts: np.ndarray  # [S]
-    order: np.ndarray  # their numbers, from the lowest reward to the highest. [S]
-
-    def table(self, chosen: np.ndarray) -> str:
-        rows = [
-            [f"{self.rewards[at]:+.2f}", quoted(decode(self.messages[at])), f"{self.counts[at]:,}"]
-            for at in chosen.tolist()
-        ]
-        return table(("reward", "caption", "times"), rows, numbers=(0, 2), kind="fits")
+# Its aim is that of its labels alone, whatever other annotations the workdir has.
+HEAD: dict[str, Any] = {"subject": "A reward", "without_aim": "of moments of a game", "aim": ""}
 
 
 def write_page(
     stage: StageRun, summary: Mapping[str, Any], data: LabelledPairs, values: np.ndarray | None, rewards: np.ndarray,
     task: str,
 ) -> Path:  # fmt: skip
-    """Writes `reward/reward.html`, and the reward's part of the report.
+    """Writes `reward/reward.html`, and the part of the report: accuracy, loss, spread, best and worst captions.
 
     `summary`: the content of statistics.json. `values`, `rewards`: see `value_pairs`. `task`: the game's name.
     """
     weights, last = summary["annotators"], summary["history"][-1]
-    words = f"learnt from {esc(', '.join(weights))} · {summary['parameters']:,} parameters · epoch {summary['epoch']}"
-    body = ["<h1>The reward</h1>", f'<p class="soft">{words}</p>']
-    body += _learning(summary["history"])
+    names, size, epoch = ", ".join(weights), f"{summary['parameters']:,} parameters", f"epoch {summary['epoch']}"
+    learning, likes = _learning(summary["history"]), None
+    body = ["<h1>The reward</h1>", f'<p class="soft">learnt from {esc(names)} · {size} · {epoch}</p>', *learning]
+    details = '<a href="../reward/reward.html">details</a>'
+    part = [f'<p class="soft">from {esc(names)} · {epoch} · {size} · {details}</p>', *learning]
     body += _worth(summary["worth"]) if "worth" in summary else []
     if len(weights) > 1:
         rows = [[esc(name), f"{weight:.0%}", percent(last[f"accuracy.{name}"])] for name, weight in weights.items()]
         body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "agreement"), rows, (1, 2))]
-    captions = None
     if values is not None:
-        statistics, seen = RewardStatistics(**summary["statistics"]), data.counts > 0
-        rewards_of_seen = statistics.normalise(values[seen])
-        order = np.argsort(rewards_of_seen, kind="stable")
-        captions = Captions(statistics, rewards_of_seen, data.table.messages[seen], data.counts[seen], order)
-        most_frequent = np.argsort(-captions.counts, kind="stable")[:SHOWN]
-        body += [*_captions(captions, SHOWN), "<h3>Most frequent</h3>", captions.table(most_frequent)]
+        scale, seen = RewardStatistics(**summary["statistics"]), data.counts > 0
+        normalised, messages, counts = scale.normalise(values[seen]), data.table.messages[seen], data.counts[seen]
+        order = np.argsort(normalised, kind="stable")
+
+        def listed(chosen: np.ndarray) -> str:
+            rows = [
+                [f"{normalised[at]:+.2f}", quoted(decode(messages[at])), f"{counts[at]:,}"] for at in chosen.tolist()
+            ]
+            return table(("reward", "caption", "times"), rows, numbers=(0, 2), kind="fits")
+
+        body += _captions(scale, normalised, order, SHOWN, listed)
+        body += ["<h3>Most frequent</h3>", listed(np.argsort(-counts, kind="stable")[:SHOWN])]
+        part += _captions(scale, normalised, order, IN_REPORT, listed)
+        likes = listed(order[::-1][:LIKED])
     held_out = data.split.validation
-    bins = calibration(rewards[held_out].mean(-1), data.target[held_out])
+    bins = statistics.calibration(rewards[held_out].mean(-1), data.target[held_out])
     lines = {"this reward": [(row["predicted"], row["stated"]) for row in bins], "perfect": [(0.0, 0.0), (1.0, 1.0)]}
     rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
     heads = ("predicted P(second is better)", "stated by the annotator", "pairs")
     body += ["<h2>Calibration</h2>", curves(lines, heads[0], 0.0, 1.0) + table(heads, rows, numbers=(0, 1, 2))]
     path = stage.path / "reward.html"
     write_whole(path, page(TITLE, body))
-    report_reward(stage, summary, captions, data.dataset, task)
+    stage.section(TITLE, *part)
+    _report(stage, summary, data.dataset, likes, task)
     return path
 
 
-def report_reward(
-    stage: StageRun, summary: Mapping[str, Any], captions: Captions | None, dataset: PairDataset | None, task: str
-) -> None:
-    """Writes the part of the report: accuracy and loss, spread of the rewards, best and worst captions.
+def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, likes: str | None, task: str) -> None:
+    """Writes the report, with the head of its first page, and a part about annotations that were made elsewhere.
 
-    `captions` and `dataset` are None if the reward was imported; `captions` also if it reads more than the message.
+    `likes`: a table of the best captions, if they are known.
     """
-    last = summary["history"][-1] if summary["history"] else {}
-    epoch, body = f"epoch {summary['epoch']}", _learning(summary["history"]) if last else []
-    words = ["imported", epoch]
-    if last:
-        words = [f"from {esc(', '.join(summary['annotators']))}", epoch, f"{summary['parameters']:,} parameters"]
-        words.append('<a href="../reward/reward.html">details</a>')
-    body += _captions(captions, IN_REPORT) if captions else []
-    stage.section(TITLE, f'<p class="soft">{" · ".join(words)}</p>', *body)
-    agrees, worth = percent(last.get("accuracy")), f"of {esc(evidence(last))}"
-    # Its aim is that of its labels alone, whatever other annotations the workdir has.
-    head = Head(subject="A reward", without_aim="of moments of a game", aim="",
-                likes=captions.table(captions.order[::-1][:LIKED]) if captions else None,
-                agreement=agrees + (f"<br><small class=soft>{worth}</small>" if last.get("sided") else ""),
-                machine=summary.get("machine"), made=date_of(time.time()))  # fmt: skip
-    if last and dataset is not None:
-        judged = _judges(stage, list(summary["annotators"]), dataset)
-        goals = ", ".join(dict.fromkeys(one.goal for one in judged if one.goal))
-        said = f"The reward learnt from it agrees with <b>{agrees}</b> {worth}."
-        if not last["sided"]:
-            said = "None of the pairs that were set aside has a preference, so the reward was not tested."
-        head = dataclasses.replace(head, asked=f"{sentence(judged, len(dataset))} {said}", goal=goals,
-                                   aim=aim_of(goals, task) or "",
-                                   judge=" and ".join(dict.fromkeys(str(one.judge) for one in judged)))  # fmt: skip
-    stage.report(head)
-
-
-def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Head]:
-    """The heads of the report for these annotations; writes a part about those that were made elsewhere."""
-    heads, judges, elsewhere = Run(stage.workdir).heads(), [], []
-    for name in names:
+    heads, judges, elsewhere, last = Run(stage.workdir).heads(), [], [], summary["history"][-1]
+    for name in summary["annotators"]:
         if (head := heads.get(("annotate", name))) is None:
             bar = label_bar(count(dataset.preference(name)))
             elsewhere += [f"<h3>{esc(name)}</h3>", '<p class="soft">made elsewhere</p>', bar]
@@ -503,7 +464,18 @@ def _judges(stage: StageRun, names: list[str], dataset: PairDataset) -> list[Hea
         judges.append(head)
     if elsewhere:
         stage.section(PREFERENCES, *elsewhere)
-    return judges
+    agrees, proof = percent(last["accuracy"]), f"of {esc(evidence(last))}"
+    goals = ", ".join(dict.fromkeys(one.goal for one in judges if one.goal))
+    said = "None of the pairs that were set aside has a preference, so the reward was not tested."
+    if last["sided"]:
+        said = f"The reward learnt from it agrees with <b>{agrees}</b> {proof}."
+        agrees += f"<br><small class=soft>{proof}</small>"
+    stage.report(Head(
+        **HEAD | {"aim": aim_of(goals, task) or ""}, likes=likes, agreement=agrees, goal=goals,
+        asked=f"{sentence(judges, len(dataset))} {said}",
+        judge=" and ".join(dict.fromkeys(str(one.judge) for one in judges)),
+        machine=summary.get("machine"), made=date_of(time.time()),
+    ))  # fmt: skip
 
 
 def _learning(history: list[dict[str, Any]]) -> list[str]:
@@ -530,25 +502,30 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
     return [tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
 
 
-def _captions(captions: Captions, shown: int) -> list[str]:
-    """Distribution of the captions' rewards, and the `shown` best and worst, as HTML."""
-    statistics, order = captions.statistics, captions.order
-    usual = statistics.quantile(USUAL)
-    zero = "mean 0" if statistics.anchor is None else "0 for a moment without a message"
-    levels = ", ".join(f"{level:.0%} below {statistics.quantile(level):.2f}" for level in THRESHOLDS)
-    heights, edges = (array.tolist() for array in np.histogram(captions.rewards, bins=60))
+def _captions(
+    scale: RewardStatistics, rewards: np.ndarray, order: np.ndarray, shown: int, listed: Callable[[np.ndarray], str]
+) -> list[str]:
+    """Distribution of the captions' rewards, and the `shown` best and worst, as HTML.
+
+    `rewards`: normalised, of the captions that training shows. [S] `order`: their numbers, from the lowest reward on.
+    `listed`: from numbers of captions to a table.
+    """
+    usual = scale.quantile(USUAL)
+    zero = "mean 0" if scale.anchor is None else "0 for a moment without a message"
+    levels = ", ".join(f"{level:.0%} below {scale.quantile(level):.2f}" for level in THRESHOLDS)
+    heights, edges = (array.tolist() for array in np.histogram(rewards, bins=60))
     low, high = edges[0], edges[-1]
     marks = [((usual - low) / (high - low), f"{USUAL:.0%} lie below {usual:.2f}")] if low <= usual <= high else []
     words = [f"{edge:.1f}" for edge in (low, (low + high) / 2, high)]
     of = [f"{start:.2f} to {stop:.2f}" for start, stop in itertools.pairwise(edges)]
-    most, least = captions.table(order[::-1][:shown]), captions.table(order[:shown])
     return [
         "<h3>Distribution</h3>",
         columns(heights, words, marks, of, root=True),
         f'<p class="soft">{len(order):,} different captions by normalised reward ({zero}, variance 1 over '
         f"all moments; heights are square roots): {levels}. By default, rewards below {usual:.2f} ({USUAL:.0%} of "
         "them) count as 0 for the agent.</p>",
-        f'<div class="pair"><div><h3>Likes most</h3>{most}</div><div><h3>Likes least</h3>{least}</div></div>',
+        f'<div class="pair"><div><h3>Likes most</h3>{listed(order[::-1][:shown])}</div>'
+        f"<div><h3>Likes least</h3>{listed(order[:shown])}</div></div>",
     ]
 
 

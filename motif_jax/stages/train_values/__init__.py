@@ -12,15 +12,7 @@ from dataclasses import dataclass, field
 from motif_jax.config.table import PATH, Number, Text, Use, Whole, table_of
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import check_world
-from motif_jax.offline.recipes import (
-    GroupLearning,
-    OfflineSection,
-    Recipe,
-    ValueTerms,
-    deciding,
-    names,
-    recipe_of,
-)
+from motif_jax.offline.recipes import GroupLearning, OfflineSection, Recipe, ValueTerms, deciding, names, recipe_of
 from motif_jax.policies.decoding import DecodingSection, check_decoding, decoding_in_training
 from motif_jax.stages import later, offline_stage
 from motif_jax.stages.train_language import CloningConfig, check_offline, check_template

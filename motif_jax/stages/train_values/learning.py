@@ -41,21 +41,8 @@ from motif_jax.policies import writing
 from motif_jax.policies.decoding import decoding_in_training
 from motif_jax.policies.writing import POLICY, Played, ValueModel, ValueWriter, allowed_tokens, play_games, play_tokens
 from motif_jax.run import StageRun
-from motif_jax.stages import is_first_host
-from motif_jax.stages.offline import (
-    FINITE,
-    RANK,
-    LanguageParts,
-    ReplySource,
-    Session,
-    Training,
-    TrainingJob,
-    choose_episodes,
-    make_job,
-    open_session,
-    write_summary,
-)
-from motif_jax.stages.offline import train as train_offline
+from motif_jax.stages import is_first_host, offline
+from motif_jax.stages.offline import FINITE, LanguageParts, Session, TrainingJob
 from motif_jax.stages.train_language.model import make_parts, make_renderer, new_params, open_transcripts, write_model
 from motif_jax.stages.train_values import FOLDER, ValuesConfig, ValuesSection, unused_values
 from motif_jax.structs import UserError
@@ -78,7 +65,7 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     changed = describe_changed(STAGE, table_of(ValuesSection), vars(section), unused_values(recipe, section))
     if changed and is_first_host(config):
         print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
-    with open_session(config, section, workdir, STAGE, FOLDER, open_transcripts) as session:
+    with offline.open_session(config, section, workdir, STAGE, FOLDER, open_transcripts) as session:
         stage, transcripts = session.stage, session.transcripts
         language, flag = config.language, "--config.language.model"
         if section.start != "new":
@@ -91,7 +78,7 @@ def train(config: ValuesConfig, workdir: Path) -> None:
         if stage.writes and not (recipe.learns_policy and goes_on):
             write_model(folder / POLICY, parts, parts.params)  # so that the folder can be used alone
         stage.bind(config)
-        training = train_offline(job, session)
+        training = offline.train(job, session)
         if stage.writes:
             state = training.state
             rankings = rank_texts(config, recipe, parts, renderer, transcripts, state) if recipe.per_token else None
@@ -104,22 +91,16 @@ def renderer_of(config: ValuesConfig, recipe: Recipe, transcripts: Transcripts, 
     return make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount)
 
 
-def check_known(transcripts: Transcripts, tokeniser: Any, flag: str) -> None:
-    """Raises UserError if a tokeniser, made for other transcripts, does not know all of a text."""
-    if not isinstance(tokeniser, BuiltInTokeniser):
-        return  # tokenisers of bytes know all texts
-    for text in transcripts.texts():
-        if UNKNOWN_TOKEN in tokeniser.encode(text):
-            where = f"{text[:60]!r} in {str(transcripts.path)!r} ({flag}, --config.transcripts.path)"
-            raise UserError(f"the policy's tokeniser, made for other transcripts, does not know all of {where}")
-
-
 def make_values_job(
     config: ValuesConfig, recipe: Recipe, session: Session, parts: LanguageParts, renderer: Renderer
 ) -> TrainingJob:
     """The job of the training loop."""
     section, transcripts = config.train_values, session.transcripts
-    check_known(transcripts, parts.tokeniser, FLAG)
+    if isinstance(parts.tokeniser, BuiltInTokeniser):  # made for other transcripts, perhaps; others know all texts
+        for text in transcripts.texts():
+            if UNKNOWN_TOKEN in parts.tokeniser.encode(text):
+                where = f"{text[:60]!r} in {str(transcripts.path)!r} ({FLAG}, --config.transcripts.path)"
+                raise UserError(f"the policy's tokeniser, made for other transcripts, does not know all of {where}")
     live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
     allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
     model = ValueModel(
@@ -139,9 +120,9 @@ def make_values_job(
         if not play:
             return means
         played = play(jax.device_get(state))
-        return means | {"return": played, RANK: -played}
+        return means | {"return": played, offline.RANK: -played}
 
-    job = make_job(
+    job = offline.make_job(
         config, session, "The values", recipe, parts, renderer, figures,
         trunk=None if section.start == "policy" else new_params(parts, config.seed + 1),
         bias=mean_to_go(transcripts) / section.reward_scale,  # values begin at the mean reward-to-go
@@ -157,7 +138,7 @@ def make_values_job(
     return job
 
 
-def reply_source(config: ValuesConfig, model: ValueModel, mesh: Mesh) -> ReplySource:
+def reply_source(config: ValuesConfig, model: ValueModel, mesh: Mesh) -> offline.ReplySource:
     """A function that samples replies from the policy; they depend on the seed, the batch and the row's number."""
     allowed, stop = jnp.asarray(model.allowed), model.renderer.stop
     count, length = config.train_values.replies, config.decoding.max_tokens
@@ -192,7 +173,7 @@ def rank_texts(
 ) -> Rankings:  # fmt: skip
     """The texts with the highest advantages, and ranks of an expert's texts, for values per token."""
     section = config.train_values
-    _, held = choose_episodes(section, recipe, transcripts, config.seed)
+    _, held = offline.choose_episodes(section, recipe, transcripts, config.seed)
     state = jax.device_get(state)
     state = state._replace(learnt=parts.whole(state.learnt), target=parts.whole(state.target))
     readers = make_readers(parts.language, state, (section.value_min, section.value_max))
@@ -202,7 +183,7 @@ def rank_texts(
 
 
 def finish(
-    stage: StageRun, parts: LanguageParts, job: TrainingJob, training: Training, rankings: Rankings | None
+    stage: StageRun, parts: LanguageParts, job: TrainingJob, training: offline.Training, rankings: Rankings | None
 ) -> None:
     """Writes the policy, if it was learnt, the report's part and the summary; prints a line."""
     done = training.done
@@ -213,7 +194,7 @@ def finish(
     chosen = done.best["steps"] if "valid_return" in done.best else done.steps  # decoding reads it
     size = sum(array.size for array in jax.tree.leaves(training.state.learnt))
     result = {"recipe": job.metadata["recipe"], "checkpoint": chosen, "parameters": size}
-    write_summary(stage, job, done, result, *(blocks_of_rankings(rankings) if rankings else ()))
+    offline.write_summary(stage, job, done, result, *(blocks_of_rankings(rankings) if rankings else ()))
     best = f"best validation loss {done.best['valid_loss']:.4f}, which says little about play"
     if "valid_return" in done.best:
         best = f"best return {done.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
