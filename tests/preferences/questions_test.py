@@ -5,7 +5,7 @@ import pytest
 from small_dataset import EVENTS, write_dataset
 
 from motif_jax.preferences import questions as asking
-from motif_jax.preferences.questions import AnswerTable, Questions, caption, captions_to_ask
+from motif_jax.preferences.questions import Questions, caption, captions_to_ask
 from motif_jax.preferences.store import PairDataset
 
 pytestmark = pytest.mark.quick
@@ -62,17 +62,6 @@ def test_pairs_that_ask_the_same_are_one_question(tmp_path, kind, length, monkey
             shown = questions.text(number)
             assert (shown[::-1] if questions.turned[row] else shown) == (first, second)
     assert questions.counts.tolist() == [asked.count(frozenset(questions.text(n))) for n in range(len(questions))]
-
-
-def test_both_orders_are_averaged_and_one_is_not_enough():
-    asked, wanted = AnswerTable(np.array([True, True, False])), np.arange(3)
-    assert list(asked.missing(wanted)) == [(0, False), (0, True), (1, False), (1, True), (2, False)]
-    for answer in ((0, False, 0.9), (0, True, 0.3), (1, False, None), (1, True, 0.2), (2, False, 1.0)):
-        asked.put(*answer)
-    # (0.9 + (1 - 0.3)) / 2 = 0.8
-    np.testing.assert_allclose(asked.labels(), [0.8, np.nan, 1.0], rtol=1e-6)
-    assert list(asked.missing(wanted)) == [(1, False)]
-    np.testing.assert_allclose(asked.both_answers(), [[0.9, 0.7]], rtol=1e-6)
 
 
 COMMON = [("You kill the newt!", "It's a wall.")] * 150 + [("It's a wall.", "It's a wall.")] * 49
