@@ -207,15 +207,10 @@ class Prompted(CaptionBackend):
         """The version of the prompt, one of `prompts.VERSIONS` or RATE."""
         return "default" if self.section.prompt == "auto" else self.section.prompt
 
-    @property
-    def rates(self) -> bool:
-        """Whether single captions are asked about, and the answers on pairs follow (annotator.py)."""
-        return self.section.mode == "rate"
-
     @functools.cached_property
     def template(self) -> QuestionTemplate:
         """The prompt; raises UserError if it cannot work."""
-        section, one = self.section, self.one or self.rates
+        section, one = self.section, self.one or self.section.mode == "rate"
         return make_prompt(
             self.texts, section.mode, section.goal, self.version, section.prompt_file, section.system_role, one
         )
@@ -395,7 +390,7 @@ def open_judge(
         cache = Path(cache_dir).expanduser() if cache_dir else None
         cached = backend.is_model and cache_dir is not None  # rules are faster than a cache
         answers = AnswerCache(backend.cache_metadata(annotator.model), cache) if cached else None
-        if isinstance(backend, Prompted) and backend.rates:
+        if isinstance(backend, Prompted) and backend.section.mode == "rate":
             return Ratings(annotator, answers, counts, rated_together)
         return Asking(annotator, answers, counts)
     except BaseException:

@@ -247,6 +247,26 @@ def _question_blocks(
     return figures, details, report if top else []
 
 
+@dataclass(frozen=True)
+class Share:
+    """A share of some answers, with its interval; NaN if there are none."""
+
+    value: float
+    low: float
+    high: float
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.0%} [{self.low:.0%}, {self.high:.0%}]" if self.of else "none"
+
+
+def share(right: np.ndarray) -> Share:
+    """The share of True. [N] bool"""
+    if not len(right):
+        return Share(float("nan"), 0.0, 1.0, 0)
+    return Share(float(right.mean()), *share_interval(float(right.mean()), len(right)), len(right))
+
+
 def _beside_rules(backend: CaptionBackend, questions: Questions, codes: np.ndarray) -> list[tuple[str, str]]:
     """A language model's agreement with the rules, if the game has rules for the goal; warns of a judge at chance."""
     if backend.by_rules or not backend.is_model:
@@ -255,17 +275,11 @@ def _beside_rules(backend: CaptionBackend, questions: Questions, codes: np.ndarr
     for number in np.flatnonzero(codes < Preference.TIE).tolist():
         yes = by_rules(Question(*questions.text(number)))
         right += [yes == codes[number]] if yes in (0.0, 1.0) else []
-    if not right:
-        return []
-    share, decided = float(np.mean(right)), f"{len(right):,} questions"
-    low, high = share_interval(share, len(right))
-    spelt = f"{share:.0%} [{low:.0%}, {high:.0%}]"
-    if len(right) >= LEAST and low <= 0.5:
-        print_line(
-            f"annotate: agrees with the rules in {spelt} of {decided}, which is no better than chance "
-            "(--stage=check_judge)"
-        )
-    return [(spelt, f"of {decided} decided as by the rules")]
+    agrees = share(np.array(right))
+    if agrees.of >= LEAST and agrees.low <= 0.5:
+        what = f"{agrees} of {agrees.of:,} questions, which is no better than chance"
+        print_line(f"annotate: agrees with the rules in {what} (--stage=check_judge)")
+    return [(str(agrees), f"of {agrees.of:,} questions decided as by the rules")] if right else []
 
 
 def find_rules(backend: CaptionBackend) -> Callable[[Question], float]:
