@@ -351,9 +351,10 @@ class Oracle(CaptionBackend):
 
     def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
         """P(second is better) of some pairs, whose rows ascend: 0, 1/2 or 1. [M] -> [M] float32"""
-        numbers = self.numbers(dataset)
-        if numbers is None:
+        if self.section.backend == "random":
             return np.random.default_rng(self.seed).integers(2, size=len(dataset))[rows].astype(np.float32)
+        numbers = self.numbers(dataset)
+        assert numbers is not None
         first, second = numbers[rows].reshape(len(rows), 2, math.prod(numbers.shape[2:])).sum(-1, dtype=np.float64).T
         return np.where(first == second, 0.5, second > first).astype(np.float32)
 

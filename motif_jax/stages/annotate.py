@@ -533,7 +533,8 @@ class AnnotationJob:
                 "the same command asks them again"
             )
         if len(captions := self._beside_nothing()):
-            texts = [self._questions.dataset.captions()[0].text(number) for number in captions.tolist()]
+            table, _ = self._questions.dataset.captions()
+            texts = [table.text(number) for number in captions.tolist()]
             yes: dict[Question, float | None] = {}
             for order in ([Question("", text) for text in texts], [Question(text, "") for text in texts]):
                 asking.ask(order, lambda one: yes.update({one.question: one.answer.yes}))
@@ -579,9 +580,9 @@ class AnnotationJob:
     def _take(self, answered: Answered) -> None:
         """Records an answer; commits when a batch is full, or after COMMIT_EVERY_S."""
         (number, turned), yes = self._flight.pop(answered.question), answered.answer.yes
-        self._put[number] = True
         if yes is not None:  # it has a verdict
             self._answers[number, int(turned)] = 1 - yes if turned else yes
+        self._put[number] = True
         self._uncommitted += not answered.cached
         is_full = self._uncommitted >= self._section.batch_size
         if is_full or time.monotonic() - self._committed > COMMIT_EVERY_S:

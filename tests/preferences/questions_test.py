@@ -72,15 +72,12 @@ def captions(path, *more, length=1):
     return PairDataset(write_dataset(path / "dataset", pairs)).captions()
 
 
-def test_frequent_captions_are_asked_about_where_neutral_moments_are_rare(tmp_path):
-    table, ids = captions(tmp_path, ("", "You die..."))
+@pytest.mark.parametrize("neutral", [0, 1, 3])
+def test_frequent_captions_are_asked_about_where_neutral_moments_are_rare_and_exist(tmp_path, neutral):
+    table, ids = captions(tmp_path, *[("", "You die...")] * neutral)
     # One of 200 pairs is below 1 %, and 1 % of 200 pairs are 2: those seen 249 and 150 times.
-    assert [table.text(at) for at in captions_to_ask(table, ids)] == ["It's a wall.", "You kill the newt!"]
-
-
-@pytest.mark.parametrize("more", [(), (("", "You die..."),) * 3], ids=["no neutral moment", "enough of them"])
-def test_elsewhere_nothing_is_asked(tmp_path, more):
-    assert len(captions_to_ask(*captions(tmp_path, *more))) == 0
+    wanted = ["It's a wall.", "You kill the newt!"] if neutral == 1 else []
+    assert [table.text(at) for at in captions_to_ask(table, ids)] == wanted
 
 
 def test_both_orders_are_asked_and_pairs_show_the_neutral_moment_on_either_side(tmp_path):
