@@ -82,10 +82,6 @@ class CaptionBackend(abc.ABC):
     def open(self) -> Annotator:
         """Opens it. Raises UserError if it does not work."""
 
-    @classmethod
-    def label(cls, section: AnnotateSection) -> str:
-        return f"{slug(section.backend)}_{section.captions}_{goal_name(section.goal)}"
-
     @property
     def tie_margin(self) -> float:
         """Answers this close to one half are ties."""
@@ -169,16 +165,12 @@ class Rules(CaptionBackend):
     def open(self) -> Annotator:
         return Lexicon(self.texts, self.section.goal, None if self.verdicts else self.section.rules_temperature)
 
-    @classmethod
-    def label(cls, section: AnnotateSection) -> str:
-        name = super().label(section)
-        return f"{name}_{slug(section.lexicon.removesuffix('.toml'))}" if section.lexicon else name
-
 
 class Prompted(CaptionBackend):
     """A language model, or a stand-in behind the same interface."""
 
     is_model = True
+    continues = False  # whether it can be given a text to continue
 
     def metadata(self) -> dict[str, Any]:
         section = self.section
@@ -189,10 +181,11 @@ class Prompted(CaptionBackend):
     def cache_metadata(self, model: str) -> dict[str, Any]:
         """As version 0.1 wrote it, so that its caches are read: with the prompt's texts, and other names."""
         template, metadata = self.template, {"sampling": None} | super().cache_metadata(model)
-        metadata["model"] = metadata.pop("opened")
+        for name, earlier in {"opened": "model", "vllm": "engine"}.items():
+            if name in metadata:
+                metadata[earlier] = metadata.pop(name)
+        metadata |= metadata.pop("server", {})
         return metadata | {name: getattr(template, name) for name in ("system", "request", "captions", "retry")}
-
-    continues = False  # whether it can be given a text to continue
 
     def check(self) -> None:
         if self.template.ending and not self.continues:
@@ -202,44 +195,24 @@ class Prompted(CaptionBackend):
             )
 
     def open(self) -> Annotator:
-        annotator = self._open(self.template, self.sampling)
+        annotator = self._open()
         return annotator if self.section.samples == 1 else Sampled(annotator, self.section.samples)
 
     @abc.abstractmethod
-    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
-        """Opens the model, which is asked with this prompt; without sampling, in mode score."""
-
-    @classmethod
-    def label(cls, section: AnnotateSection) -> str:
-        prompt = slug(section.prompt_file.removesuffix(".toml")) if section.prompt_file else cls.prompt_name(section)
-        name = f"{slug(cls.model_name(section))}_{section.captions}_{goal_name(section.goal)}_{prompt}"
-        return name if section.mode in ("reason", prompt) else f"{name}_{section.mode}"
-
-    @classmethod
-    def model_name(cls, section: AnnotateSection) -> str:
-        return section.model or section.backend
-
-    @classmethod
-    def prompt_name(cls, section: AnnotateSection) -> str:
-        """The version of the prompt in an annotation's name, which does not depend on this machine."""
-        return cls.prompt_of(section)
-
-    @classmethod
-    def prompt_of(cls, section: AnnotateSection) -> str:
-        return "default" if section.prompt == "auto" else section.prompt
+    def _open(self) -> Annotator:
+        """Opens the model, which is asked with the prompt; without sampling, in mode score."""
 
     @property
-    def rates(self) -> bool:
-        """Whether single captions are asked about, and the answers on pairs follow (annotator.py)."""
-        return self.section.mode == "rate"
+    def version(self) -> str:
+        """The version of the prompt, one of `prompts.VERSIONS` or RATE."""
+        return "default" if self.section.prompt == "auto" else self.section.prompt
 
     @functools.cached_property
     def template(self) -> QuestionTemplate:
         """The prompt; raises UserError if it cannot work."""
-        section = self.section
-        one, version = self.one or self.rates, self.prompt_of(section)
+        section, one = self.section, self.one or self.section.mode == "rate"
         return make_prompt(
-            self.texts, section.mode, section.goal, version, section.prompt_file, section.system_role, one
+            self.texts, section.mode, section.goal, self.version, section.prompt_file, section.system_role, one
         )
 
     @property
@@ -249,7 +222,8 @@ class Prompted(CaptionBackend):
 
     @property
     def both_orders(self) -> float:
-        return {"reason": super().both_orders, "score": 1.0, "rate": 0.0}[self.section.mode]
+        # In mode score, each answer of a model that can be given a text to continue is of both orders.
+        return {"reason": super().both_orders, "score": float(not self.continues), "rate": 0.0}[self.section.mode]
 
     def labelling(self) -> dict[str, Any]:
         labelling = super().labelling()
@@ -266,21 +240,18 @@ class Model(Prompted):
         orders = {"orders": "log-odds"} if section.mode == "score" else {}
         return super().metadata() | orders | ({} if section.chat_format == AUTO else {"chat": section.chat_format})
 
-    @classmethod
-    def prompt_name(cls, section: AnnotateSection) -> str:
-        return RATE if section.mode == "rate" else section.prompt
-
     def cache_metadata(self, model: str) -> dict[str, Any]:
         """See `Prompted`; with a hash, because many models have the same name."""
         return super().cache_metadata(model) | {"weights": model_hash(self.section.model)}
 
-    @classmethod
-    def prompt_of(cls, section: AnnotateSection) -> str:
+    @property
+    def version(self) -> str:
+        section = self.section
         if section.mode == "rate":
             return RATE
         if section.mode == "score" and section.prompt == "auto" and model_bytes(section.model) < SMALL:
             return EXAMPLES
-        return super().prompt_of(section)
+        return super().version
 
     def check(self) -> None:
         if not self.section.model:
@@ -288,14 +259,11 @@ class Model(Prompted):
         super().check()
         locate_model(self.section.model, MODEL_FLAG)
 
-    @property
-    def both_orders(self) -> float:
-        return super().both_orders if self.section.mode == "reason" else 0.0  # in mode score each answer is of both
-
-    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
+    def _open(self) -> Annotator:
         from motif_jax.annotation.own_model import OwnModel, OwnReasons
         from motif_jax.language.loaded import load_language
 
+        template = self.template
         with naming(MODEL_FLAG):
             language = load_language(self.section.model)
         if language.config.is_encoder_decoder:
@@ -308,10 +276,10 @@ class Model(Prompted):
                 f"{', '.join(FORMATS)}), or choose a text to continue (--config.annotate.mode=score, "
                 f".prompt=examples), or another model ({MODEL_FLAG})"
             )
-        if sampling is None:
+        if self.sampling is None:
             return OwnModel(language, template, chat, name)
         assert chat, "a text to continue has no mode reason"
-        return OwnReasons(language, template, chat, sampling, self.seed, name)
+        return OwnReasons(language, template, chat, self.sampling, self.seed, name)
 
 
 class Vllm(Prompted):
@@ -324,16 +292,12 @@ class Vllm(Prompted):
         engine = {"dtype": options.dtype, "quantization": options.quantization, "extra": options.extra}
         return super().metadata() | {"vllm": engine}
 
-    def cache_metadata(self, model: str) -> dict[str, Any]:
-        metadata = super().cache_metadata(model)
-        return metadata | {"engine": metadata.pop("vllm")}
-
     def check(self) -> None:
         super().check()
         check_vllm(self.section.model)
         read_json(self.section.vllm.extra, "vllm.extra")
 
-    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
+    def _open(self) -> Annotator:
         options = self.section.vllm
         engine = {
             "tensor_parallel_size": options.tensor_parallel,
@@ -344,7 +308,7 @@ class Vllm(Prompted):
             "seed": self.seed,
         } | read_json(options.extra, "vllm.extra")
         model = os.path.expanduser(self.section.model)
-        return VllmEngine(model, template, sampling, self.section.batch_size, engine)
+        return VllmEngine(model, self.template, self.sampling, self.section.batch_size, engine)
 
 
 class Server(Prompted):
@@ -354,44 +318,41 @@ class Server(Prompted):
         server = self.section.server
         return super().metadata() | {"server": {"extra": server.extra, "prefill": server.prefill}}
 
-    def cache_metadata(self, model: str) -> dict[str, Any]:
-        metadata = super().cache_metadata(model)
-        return metadata | metadata.pop("server")
-
     def check(self) -> None:
         super().check()
-        self._check_server()
-
-    def _check_server(self) -> None:
         check_server(self.section.server)
 
-    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
+    def _open(self) -> Annotator:
         from motif_jax.annotation.client import ChatClient
 
         server = self.section.server
-        return ChatClient(server, self.section.model, template, sampling, server_key(server))
+        return ChatClient(server, self.section.model, self.template, self.sampling, server_key(server))
 
 
 class Oracle(CaptionBackend):
-    """Compares numbers of the dataset instead of captions, as in the original; or decides by chance."""
+    """Compares numbers of the dataset instead of captions, as in the original; or decides by chance.
+
+    `score`: the score of the episode that a moment is from. `return`: the rewards of a moment. `random`: a pair's
+    verdict depends on the seed alone.
+    """
 
     def open(self) -> Annotator:
         name = self.section.backend
         raise UserError(f"{name!r} compares numbers of the game, and a judge of captions is asked ({FLAG})")
 
     def metadata(self) -> dict[str, Any]:
-        return {}
-
-    @classmethod
-    def label(cls, section: AnnotateSection) -> str:
-        return section.backend
+        return {"seed": self.seed} if self.section.backend == "random" else {}
 
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
         """The numbers that it compares, [N, 2, ...]; None if it needs none."""
-        return None
+        if self.section.backend == "score":
+            return of_nethack(dataset.info, "score")
+        return dataset.data["rewards"] if self.section.backend == "return" else None
 
     def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
         """P(second is better) of some pairs, whose rows ascend: 0, 1/2 or 1. [M] -> [M] float32"""
+        if self.section.backend == "random":
+            return np.random.default_rng(self.seed).integers(2, size=len(dataset))[rows].astype(np.float32)
         numbers = self.numbers(dataset)
         assert numbers is not None
         first, second = numbers[rows].reshape(len(rows), 2, math.prod(numbers.shape[2:])).sum(-1, dtype=np.float64).T
@@ -403,30 +364,6 @@ def of_nethack(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if name not in arrays:
         raise UserError(f"the dataset has no {name!r}, which moments of NetHack have ({FLAG}, .captions)")
     return arrays[name]
-
-
-class ScoreOracle(Oracle):
-    """`score`: the score of the episode that a moment is from."""
-
-    def numbers(self, dataset: PairDataset) -> np.ndarray | None:
-        return of_nethack(dataset.info, "score")
-
-
-class ReturnOracle(Oracle):
-    """`return`: the rewards of a moment."""
-
-    def numbers(self, dataset: PairDataset) -> np.ndarray | None:
-        return dataset.data["rewards"]
-
-
-class Chance(Oracle):
-    """`random`: a pair's verdict depends on the seed alone."""
-
-    def metadata(self) -> dict[str, Any]:
-        return {"seed": self.seed}
-
-    def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
-        return np.random.default_rng(self.seed).integers(2, size=len(dataset))[rows].astype(np.float32)
 
 
 OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, another process, or a stand-in of tests
@@ -454,7 +391,7 @@ def open_judge(
         cache = Path(cache_dir).expanduser() if cache_dir else None
         cached = backend.is_model and cache_dir is not None  # rules are faster than a cache
         answers = AnswerCache(backend.cache_metadata(annotator.model), cache) if cached else None
-        if isinstance(backend, Prompted) and backend.rates:
+        if isinstance(backend, Prompted) and backend.section.mode == "rate":
             return Ratings(annotator, answers, counts, rated_together)
         return Asking(annotator, answers, counts)
     except BaseException:
@@ -462,9 +399,25 @@ def open_judge(
         raise
 
 
-def goal_name(goal: str) -> str:
-    """The goal in an annotation's name; a sentence is shortened, and ends with a hash."""
-    return f"{slug(goal)}-{hashlib.sha256(goal.encode()).hexdigest()[:4]}" if is_sentence(goal) else goal
+def name_annotation(section: AnnotateSection) -> str:
+    """A name like published ones, from model, captions, goal and prompt, which does not depend on this machine."""
+    kind, goal = find_backend(section), section.goal
+    if issubclass(kind, Oracle):
+        return section.backend
+    if is_sentence(goal):  # shortened, with a hash
+        goal = f"{slug(goal)}-{hashlib.sha256(goal.encode()).hexdigest()[:4]}"
+    judge = section.model if issubclass(kind, Prompted) and not kind.by_rules else ""
+    name = f"{slug(judge or section.backend)}_{section.captions}_{goal}"
+    if issubclass(kind, Rules):
+        return f"{name}_{slug(section.lexicon.removesuffix('.toml'))}" if section.lexicon else name
+    if not issubclass(kind, Prompted):
+        return name
+    prompt = "default" if section.prompt == "auto" else section.prompt
+    if issubclass(kind, Model):
+        prompt = RATE if section.mode == "rate" else section.prompt
+    if section.prompt_file:
+        prompt = slug(section.prompt_file.removesuffix(".toml"))
+    return f"{name}_{prompt}" if section.mode in ("reason", prompt) else f"{name}_{prompt}_{section.mode}"
 
 
 def server_key(server: ServerSection) -> str:

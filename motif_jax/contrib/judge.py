@@ -24,10 +24,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from motif_jax.annotation.annotator import Annotator, Question, QuestionAnswer
-from motif_jax.annotation.backends import Lexicon, Server, read_json
+from motif_jax.annotation.backends import Lexicon, Prompted, Server, read_json
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.prompts import OPENING, OWN_WORDS, QuestionTemplate
-from motif_jax.annotation.section import AnnotateSection, SamplingSection, ServerSection
+from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.envs.texts import Texts
 from motif_jax.structs import UserError
 
@@ -189,7 +189,8 @@ class RuleServer(Server):
         assert metadata.pop("rules") in model
         return metadata
 
-    def _check_server(self) -> None:
+    def check(self) -> None:
+        Prompted.check(self)
         Lexicon(self.texts, self.section.goal)
         words = OWN_WORDS[self.template.one]
         if len(self.template.verdicts) < len(words):
@@ -197,10 +198,6 @@ class RuleServer(Server):
             raise UserError(f"{plain} (answers in --config.annotate.prompt_file; --config.annotate.backend=lexicon)")
         read_json(self.section.server.extra, "server.extra")
 
-    def _open(self, template: QuestionTemplate, sampling: SamplingSection | None) -> Annotator:
-        judge = Judge(self.section.goal, template, self.texts, **vars(self.section.judge))
-        return JudgeClient(judge, self.section.server, template, sampling)
-
-    @classmethod
-    def model_name(cls, section: AnnotateSection) -> str:
-        return section.backend
+    def _open(self) -> Annotator:
+        judge = Judge(self.section.goal, self.template, self.texts, **vars(self.section.judge))
+        return JudgeClient(judge, self.section.server, self.template, self.sampling)

@@ -1,6 +1,6 @@
 """Pairs of moments on disk, in the layout of the published Motif dataset. Independent of games and models.
 
 Moments: `store` cuts episodes into moments, pairs them and writes them to disk; it also opens and checks datasets.
-Labels: `questions` finds the pairs with the same two captions and collects the answers to each question, also about
-moments without a message; `shards` stores the labels of each job, and merges those of all jobs.
+Labels: `questions` finds the pairs with the same two captions, and asks about moments without a message; `shards`
+stores the labels of each job, and merges those of all jobs.
 """

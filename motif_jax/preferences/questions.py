@@ -1,4 +1,4 @@
-"""Maps pairs of moments to questions, and answers to labels; pairs with the same two captions share a question.
+"""Maps pairs of moments to questions; pairs with the same two captions share a question.
 
 A caption is the text of a moment: one message per line, without empty ones, and with equal consecutive ones written
 once as `text (xN)`; optionally each line ends with the bottom line of the screen. Pairs with two equal captions are
@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +66,12 @@ class Questions:
         first, second = divmod(int(self._codes[number]), len(self._captions))
         return self._caption(self._moments[first]), self._caption(self._moments[second])
 
+    def labels(self, prob: np.ndarray, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """P(second is better) of each question, in its own order, from that of pairs; NaN: unknown. [M] -> [Q]"""
+        labels, asking = np.full(len(self), np.nan, np.float32), self.of_pair[rows] >= 0
+        labels[self.of_pair[rows][asking]] = np.where(self.turned[rows], 1 - prob, prob)[asking]
+        return labels
+
     def rows(self) -> np.ndarray:
         """The first pair that asks each question. [Q]"""
         numbers, rows = np.unique(self.of_pair, return_index=True)
@@ -88,46 +94,6 @@ class Questions:
             return [caption([texts[number] for number in moment]) for moment in ids]
         status = self.dataset.data["blstats"][rows].reshape(len(ids), length, -1).tolist()
         return [caption([texts[number] for number in moment], lines) for moment, lines in zip(ids, status, strict=True)]
-
-
-class AnswerTable:
-    """The answers to questions: P(the second caption is better), in the question's own order.
-
-    A question is settled when it has an answer in every required order; its label is their mean.
-    """
-
-    def __init__(self, both_orders: np.ndarray):
-        """`both_orders`: whether both orders of a question are asked. [Q] bool"""
-        self._both = both_orders
-        # P(second is better) in the question's own order, asked in that order and turned. [Q, 2]
-        self._answers = np.full((len(both_orders), 2), np.nan, np.float32)
-        self.earlier = np.full(len(both_orders), np.nan, np.float32)  # labels of an earlier run. [Q]
-
-    def put(self, number: int, turned: bool, yes: float | None) -> None:
-        """Stores an answer, P(the caption shown second is better), to a question that was shown `turned` or not."""
-        if yes is not None:  # it has a verdict
-            self._answers[number, int(turned)] = 1 - yes if turned else yes
-
-    def labels(self) -> np.ndarray:
-        """P(second is better) of settled questions, NaN elsewhere. [Q] float32"""
-        own, turned = self._answers.T
-        mean = np.where(self._both, (own + turned) / 2, own)
-        return np.where(np.isnan(self.earlier), mean, self.earlier)
-
-    def ask_both(self, numbers: np.ndarray) -> None:
-        """Asks these questions in both orders, as far as they are not settled. [M]"""
-        self._both[numbers] = True
-
-    def missing(self, wanted: np.ndarray) -> Iterator[tuple[int, bool]]:
-        """Yields (number, turned) for each missing answer to the wanted questions, in their order. [M]"""
-        for number in wanted[np.isnan(self.labels()[wanted])].tolist():
-            for turned in (False, True)[: 1 + bool(self._both[number])]:
-                if np.isnan(self._answers[number, int(turned)]):
-                    yield number, turned
-
-    def both_answers(self) -> np.ndarray:
-        """The answers to questions that have both, in the question's own order. [J, 2]"""
-        return self._answers[~np.isnan(self._answers).any(-1)]
 
 
 def caption(messages: Sequence[str], blstats: Sequence[Sequence[int]] | None = None) -> str:

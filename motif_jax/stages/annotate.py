@@ -22,16 +22,8 @@ import numpy as np
 
 import motif_jax
 from motif_jax.annotation import annotator, backends
-from motif_jax.annotation.annotator import Answered, Asking, AskingCounts, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.backends import (
-    CaptionBackend,
-    Lexicon,
-    OpenBackend,
-    Oracle,
-    Prompted,
-    find_backend,
-    of_nethack,
-)
+from motif_jax.annotation.annotator import Answered, Asking, AskingCounts, Incomplete, Question
+from motif_jax.annotation.backends import CaptionBackend, Lexicon, OpenBackend, Oracle, Prompted, of_nethack
 from motif_jax.annotation.prompts import is_sentence
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import section
@@ -47,7 +39,6 @@ from motif_jax.preferences.questions import (
     BOTTOM_LINE,
     NEUTRAL,
     WITH_BOTTOM_LINE,
-    AnswerTable,
     Questions,
     captions_to_ask,
     write_neutral,
@@ -96,14 +87,14 @@ def check(config: AnnotateConfig, of_captions: bool = False) -> None:
 
 def label_name(section: AnnotateSection) -> str:
     """The annotation's name: custom, or made like published names from model, captions, goal and prompt."""
-    name = section.custom_name or find_backend(section).label(section)
+    name = section.custom_name or backends.name_annotation(section)
     return short_name(name, LONGEST - len(".html"))  # the longest ending of a file that is named after it
 
 
 def make_backend(config: AnnotateConfig, verdicts: bool = False) -> CaptionBackend:
     """The annotator that the config names. `verdicts`: rules give no probabilities."""
     section, texts = config.annotate, texts_of(config.env, config.annotate.lexicon)
-    return find_backend(section)(section, texts, config.seed, verdicts=verdicts)
+    return backends.find_backend(section)(section, texts, config.seed, verdicts=verdicts)
 
 
 def open_dataset(workdir: Path) -> PairDataset:
@@ -151,8 +142,8 @@ def write_page(
     words = [section.backend, *(models or filter(None, [section.model]))]
     figures, details, most_asked = [(f"{len(dataset):,}", "pairs")], list[str](), list[str]()
     if questions is not None:
-        label = _labels(dataset, name, questions)
-        more, details, most_asked = _of_the_questions(backend, questions, label, logs)
+        label = questions.labels(read_array(annotation_folder(dataset.path, name) / "prob.npy")).astype(np.float64)
+        more, details, most_asked = _question_blocks(backend, questions, label, logs)
         equal = f"{1 - questions.counts.sum() / len(dataset):.0%}"
         figures += [(equal, "of them have equal captions: ties, not asked"), *more]
         words += [f"mode {section.mode}"] if isinstance(backend, Prompted) else []
@@ -166,8 +157,7 @@ def write_page(
     if seconds := sum(log.get("seconds", 0.0) for log in logs):
         words.append(f"{seconds:,.1f} s")
     path, bar, origin = stage.workdir / f"annotations/{name}.html", label_bar(counts), esc(" · ".join(words))
-    top_lines = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{origin}</p>', tiles(figures)]
-    text = page(f"{name}: annotation", [*top_lines, "<h2>Labels</h2>", bar, *details])
+    top_lines = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{origin}</p>', tiles(figures), "<h2>Labels</h2>", bar]
     link = f'<a href="{esc(quote(os.path.relpath(path, stage.workdir / "report")))}">details</a>'
     stage.section(TITLE, f"<h3>{esc(name)}</h3>", f'<p class="soft">{origin} · {link}</p>', bar, *most_asked)
     who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or JUDGES.get(section.backend, "")
@@ -175,7 +165,7 @@ def write_page(
     head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=len(dataset) - counts["not asked"],
                 aim=aim_of(section.goal, title(config.env)))  # fmt: skip
     stage.report(replace(head, asked=sentence([head], len(dataset))), part=name)
-    write_whole(path, text)  # last: it marks a complete stage
+    write_whole(path, page(f"{name}: annotation", [*top_lines, *details]))  # last: it marks a complete stage
     return path
 
 
@@ -202,19 +192,10 @@ def label_bar(counts: Mapping[str, int]) -> str:
     return share_bar([(name, counts[name] / total, name if name in NAMES else "line") for name in shown])
 
 
-def _labels(dataset: PairDataset, name: str, questions: Questions) -> np.ndarray:
-    """P(second is better) of each question, in its own order; NaN where unknown. [Q]"""
-    prob = read_array(annotation_folder(dataset.path, name) / "prob.npy")
-    label = np.full(len(questions), np.nan)
-    asking = np.flatnonzero(questions.of_pair >= 0)
-    label[questions.of_pair[asking]] = np.where(questions.turned[asking], 1 - prob[asking], prob[asking])
-    return label
-
-
-def _of_the_questions(
+def _question_blocks(
     backend: CaptionBackend, questions: Questions, label: np.ndarray, logs: list[dict[str, Any]]
 ) -> tuple[list[tuple[str, str]], list[str], list[str]]:
-    """Figures, HTML blocks for the page, and those for the report. `label`: see `_labels`."""
+    """Figures, HTML blocks for the page, and those for the report. `label`: see `Questions.labels`. [Q]"""
     codes, order = to_codes(label, backend.tie_margin), np.argsort(-questions.counts, kind="stable")
     top = order[:SHOWN].tolist()
     both, said, unreadable, mass = _evidence(backend, questions, logs, top, label)
@@ -228,22 +209,21 @@ def _of_the_questions(
         *_beside_rules(backend, questions, codes),
     ]
 
-    def row(number: int, certainty: bool = False) -> list[str]:
-        code = int(codes[number])
-        verdict = f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>'
-        if certainty and not np.isnan(label[number]) and label[number] not in (0.0, 0.5, 1.0):
-            verdict += f'&nbsp;<span class="soft">{label[number]:.2f}</span>'
-        return [f"{questions.counts[number]:,}", *marked(questions.text(number), code), verdict]
-
-    def why(reason: str) -> str:
-        return folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>'
+    def row(number: int, on_page: bool) -> list[str]:
+        code, yes, reason = int(codes[number]), label[number], said.get(number, "")
+        cells = [f"{questions.counts[number]:,}", *marked(questions.text(number), code)]
+        certainty = on_page and code != Preference.UNKNOWN and yes not in (0.0, 0.5, 1.0)
+        sure = f'&nbsp;<span class="soft">{yes:.2f}</span>' if certainty else ""
+        cells.append(f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>{sure}')
+        if on_page and said:
+            cells.append(folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>')
+        return cells
 
     head = ("pairs", "first", "second", "better")
-    rows = [[*row(number, certainty=True), *([why(said.get(number, ""))] if said else [])] for number in top]
     details = [
         "<h2>Most frequent questions</h2>",
         '<p class="soft">Pairs with the question, its captions (the better one in bold), and the verdict.</p>',
-        table((*head, "reason") if said else head, rows, numbers=(0,)),
+        table((*head, "reason") if said else head, [row(number, True) for number in top], numbers=(0,)),
     ]
     answered = label[~np.isnan(label)]
     if not np.isin(answered, (0.0, 0.5, 1.0)).all():
@@ -256,14 +236,35 @@ def _of_the_questions(
     details += ["<h2>Answers without a verdict</h2>"] if unreadable else []
     details += [folded(" / ".join(text or "(nothing)" for text in one), said) for one, said in unreadable.items()]
     report = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
-    sided = order[codes[order] < Preference.TIE]
-    for heading, chosen in (("Preferred most often", sided[:ASKED]), ("Asked most", order[: ASKED // 2])):
-        report += [f"<h3>{heading}</h3>", table(head, map(row, chosen.tolist()), numbers=(0,))] if len(chosen) else []
+    sided = order[codes[order] < Preference.TIE][:ASKED].tolist()
+    for heading, chosen in (("Preferred most often", sided), ("Asked most", top[: ASKED // 2])):
+        rows = [row(number, False) for number in chosen]
+        report += [f"<h3>{heading}</h3>", table(head, rows, numbers=(0,))] if rows else []
     if len(both):
         bias = _bias_tiles(both, backend.tie_margin)
         details += ["<h2>Position bias</h2>", bias]
         report += ["<h3>Position bias</h3>", bias]
-    return figures, details, report if len(order) else []
+    return figures, details, report if top else []
+
+
+@dataclass(frozen=True)
+class Share:
+    """A share of some answers, with its interval; NaN if there are none."""
+
+    value: float
+    low: float
+    high: float
+    of: int
+
+    def __str__(self) -> str:
+        return f"{self.value:.0%} [{self.low:.0%}, {self.high:.0%}]" if self.of else "none"
+
+
+def share(right: np.ndarray) -> Share:
+    """The share of True. [N] bool"""
+    if not len(right):
+        return Share(float("nan"), 0.0, 1.0, 0)
+    return Share(float(right.mean()), *share_interval(float(right.mean()), len(right)), len(right))
 
 
 def _beside_rules(backend: CaptionBackend, questions: Questions, codes: np.ndarray) -> list[tuple[str, str]]:
@@ -274,17 +275,11 @@ def _beside_rules(backend: CaptionBackend, questions: Questions, codes: np.ndarr
     for number in np.flatnonzero(codes < Preference.TIE).tolist():
         yes = by_rules(Question(*questions.text(number)))
         right += [yes == codes[number]] if yes in (0.0, 1.0) else []
-    if not right:
-        return []
-    share, decided = float(np.mean(right)), f"{len(right):,} questions"
-    low, high = share_interval(share, len(right))
-    spelt = f"{share:.0%} [{low:.0%}, {high:.0%}]"
-    if len(right) >= LEAST and low <= 0.5:
-        print_line(
-            f"annotate: agrees with the rules in {spelt} of {decided}, which is no better than chance "
-            "(--stage=check_judge)"
-        )
-    return [(spelt, f"of {decided} decided as by the rules")]
+    agrees = share(np.array(right))
+    if agrees.of >= LEAST and agrees.low <= 0.5:
+        what = f"{agrees} of {agrees.of:,} questions, which is no better than chance"
+        print_line(f"annotate: agrees with the rules in {what} (--stage=check_judge)")
+    return [(str(agrees), f"of {agrees.of:,} questions decided as by the rules")] if right else []
 
 
 def find_rules(backend: CaptionBackend) -> Callable[[Question], float]:
@@ -310,30 +305,28 @@ def _evidence(
     Returns answers of questions asked in both orders, in their own order [J, 2]; what was said about those of `top`, by
     number; and about some questions without a label; the mean probability of a verdict as the next token.
     """
-    asked, said = AnswerTable(np.ones(len(questions), bool)), dict[int, str]()
-    unreadable, count, mass = dict[Question, str](), 0, 0.0
+    said, unreadable, count, mass = dict[int, str](), dict[Question, str](), 0, 0.0
+    answers = np.full((len(questions), 2), np.nan, np.float32)  # in the question's own order and turned
     folders = {str(log["answers"]) for log in logs if log.get("answers")}  # of a model's answers
     known: Iterable[int] = range(len(questions)) if folders else top
     number_of: dict[tuple[str | None, ...], int] = {questions.text(number): number for number in known}
-    lines: Iterator[tuple[Question, QuestionAnswer]]
-    with contextlib.ExitStack() as opened:
-        if backend.is_model:
-            lines = (line for folder in folders for line in annotator.read_answers(Path(folder)))
-        else:
-            rules = opened.enter_context(contextlib.closing(backend.open()))
-            lines = rules.answers(Question(*questions.text(number)) for number in top)
-        for question, answer in lines:
-            backwards = question not in number_of
-            number = number_of.get(question[::-1] if backwards else question)
-            if number is None:
-                continue
-            asked.put(number, backwards, answer.yes)
-            count, mass = count + 1, mass + answer.mass
-            if answer.yes is None and np.isnan(label[number]) and len(unreadable) < 8:
-                unreadable[question] = answer.said
-            if number in top and answer.said and not backwards:
-                said[number] = answer.said
-    return asked.both_answers(), said, unreadable, mass / count if count else 1.0
+    lines = (line for folder in folders for line in annotator.read_answers(Path(folder)))
+    if not backend.is_model:
+        with contextlib.closing(backend.open()) as rules:
+            lines = (line for line in list(rules.answers(Question(*questions.text(number)) for number in top)))
+    for question, answer in lines:
+        backwards = question not in number_of
+        number = number_of.get(question[::-1] if backwards else question)
+        if number is None:
+            continue
+        if answer.yes is not None:
+            answers[number, int(backwards)] = 1 - answer.yes if backwards else answer.yes
+        count, mass = count + 1, mass + answer.mass
+        if answer.yes is None and np.isnan(label[number]) and len(unreadable) < 8:
+            unreadable[question] = answer.said
+        if number in top and answer.said and not backwards:
+            said[number] = answer.said
+    return answers[~np.isnan(answers).any(1)], said, unreadable, mass / count if count else 1.0
 
 
 def turned_share(both: np.ndarray, margin: float) -> float:
@@ -390,8 +383,7 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backe
     section, part = config.annotate, Part(config.annotate.shard, config.annotate.num_shards)
 
     # ---- questions
-    dataset = open_dataset(workdir)
-    name = label_name(section)
+    dataset, name = open_dataset(workdir), label_name(section)
     shards.check_free(dataset, name)
     for other in filter(None, section.compare_with.split(",")):
         dataset.preference(other)
@@ -428,9 +420,8 @@ def run(config: AnnotateConfig, workdir: Path, open_backend: OpenBackend = backe
     counts, logs = shards.last_merge(dataset, name)
     shares = (f"{counts[kind] / len(dataset):.1%} {kind}" for kind in counts if counts[kind] or kind != "not asked")
     print_line(f"annotate: {name}: {len(dataset):,} pairs: {', '.join(shares)}")
-    asked = np.flatnonzero(of_pair >= 0)
-    ties = float((dataset.preference(name)[asked] == Preference.TIE).mean()) if len(asked) else 0.0
-    if backend.is_model and ties > 0.9:
+    asked = dataset.preference(name)[of_pair >= 0]
+    if backend.is_model and len(asked) and (ties := float((asked == Preference.TIE).mean())) > 0.9:
         print_line(
             f"annotate: {ties:.0%} of the answers are ties, from which little can be learnt: they are within "
             f"{backend.tie_margin:g} of one half (--config.annotate.tie_margin)"
@@ -454,43 +445,41 @@ class AnnotationJob:
         """`rows` are the rows of the dataset that belong to the shard. [M]"""
         self._section = section = config.annotate
         self._backend, self._questions, self._shard = backend, questions, shard
-        self._asked = AnswerTable(questions.sample(backend.both_orders))
-        self._put = np.zeros(len(questions), bool)  # whether a question was asked, with or without a verdict
+        self._of, self._turned = questions.of_pair[rows], questions.turned[rows]  # of each row. [M]
+        # P(second is better) in the question's own order: as answered in that order and turned [Q, 2], and by the
+        # labels of earlier runs [Q].
+        self._answers = np.full((len(questions), 2), np.nan, np.float32)
+        self._earlier = questions.labels(shard.prob, rows)
+        self._both = questions.sample(backend.both_orders)  # whether both orders are asked. [Q]
+        self._put = np.zeros(len(questions), bool)  # whether a question was asked, with or without a verdict. [Q]
+        asking = self._of >= 0
+        shard.prob[~asking] = 0.5  # equal captions are ties
 
-        # Rows with a question, its number, and whether the row has its captions in the other order.
-        self._asking = np.flatnonzero(questions.of_pair[rows] >= 0)
-        self._numbers = questions.of_pair[rows][self._asking]
-        self._turned = questions.turned[rows][self._asking]
-        within = rows[self._asking] < (section.max_pairs or np.inf)
-        self._wanted = np.unique(self._numbers[within])  # in the order of asking. [W]
+        # The questions to ask, in this order [W]; in the order disagreement, with those of each round in turn.
+        wanted = np.unique(self._of[asking & (rows < (section.max_pairs or np.inf))])
         self._low, self._high = low, high = shards.question_range(shard.part, len(questions))
-
-        # Equal captions are ties. Labels of earlier runs are known answers.
-        shard.prob[questions.of_pair[rows] < 0] = 0.5
-        before = shard.prob[self._asking]
-        self._asked.earlier[self._numbers] = np.where(self._turned, 1 - before, before)
-        self._rounds: Iterator[np.ndarray] = iter(())
-        self._first_round = len(self._wanted)  # the number of its questions
-        self._progress: Progress | None = None  # of a job that asks
+        self._first_round = len(wanted)  # the number of its questions
         if section.order == "random":
-            order = np.random.default_rng([config.seed, 90, low]).permutation(high - low) + low
-            self._wanted = order[: len(self._wanted)]
-        elif section.order == "disagreement":
-            budget, self._first_round = len(self._wanted), math.ceil(len(self._wanted) / section.rounds)
-            self._rounds = question_rounds(questions, shard, budget, self._first_round, config.seed)
-            self._wanted = next(self._rounds)
+            wanted = (np.random.default_rng([config.seed, 90, low]).permutation(high - low) + low)[: len(wanted)]
+        self._rounds = iter([wanted])
+        if section.order == "disagreement":
+            self._first_round = math.ceil(len(wanted) / section.rounds)
+            self._rounds = question_rounds(questions, shard, len(wanted), self._first_round, config.seed)
+        self._wanted = next(self._rounds)
+
         self._before = dict(shard.record["log"])  # of earlier runs
+        self._cache = self._before.get("answers", "")  # the folder of the answer cache
+        self._model = self._before.get("model", "")  # the full name, as in the answer cache
         self._counts = AskingCounts("annotate")
+        self._progress: Progress | None = None  # of a job that asks
         self._started = self._committed = time.monotonic()
         self._uncommitted = 0  # answers of the judge since the last commit
         self._flight: dict[Question, tuple[int, bool]] = {}  # drawn, not yet answered: number, turned
-        self._answers = self._before.get("answers", "")  # the folder of the answer cache
-        self._model = self._before.get("model", "")  # the full name, as in the answer cache
 
     def run(self, open_backend: OpenBackend) -> None:
         # Those without a verdict were asked, too.
         were_asked = self._shard.record["finished"] or self._before.get("wanted") == self._wanted_id()
-        if (were_asked or not self._open()) and not self._next_round() and not self._is_neutral_due():
+        if (were_asked or not self._open()) and not self._next_round() and not len(self._beside_nothing()):
             if not were_asked:
                 self._save(ended=True)
             return
@@ -501,7 +490,7 @@ class AnnotationJob:
             self._model = asking.annotator.model
             self._check_model()
             if asking.cache and asking.cache.folder:
-                self._answers = str(asking.cache.folder.resolve())
+                self._cache = str(asking.cache.folder.resolve())
             done = int((~np.isnan(self._shard.prob)).sum())
             with contextlib.closing(Progress("annotate", pairs, "pairs", done)) as self._progress:
                 try:
@@ -513,23 +502,24 @@ class AnnotationJob:
                     self._save()
                     raise
         if self._counts.from_cache:
-            print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._answers!r}")
+            print_line(f"annotate: {self._counts.from_cache:,} answers are from the cache {self._cache!r}")
 
     def _check_model(self) -> None:
         """Raises UserError if the labels so far are from another model, which the config alone may not show."""
         with shards.folder_lock(self._shard.folder):
-            records = [read_json(file) for file in sorted(self._shard.folder.glob("shard-*.json"))]
-        if others := {record["log"].get("model", "") for record in records} - {"", self._model}:  # "": it did not ask
+            logs = [read_json(file)["log"] for file in self._shard.folder.glob("shard-*.json")]
+        if others := {log.get("model", "") for log in logs} - {"", self._model}:  # "": it did not ask
             raise UserError(
                 f"annotation {self._shard.folder.name!r} was begun with the model {min(others)!r}, and this is "
                 f"{self._model!r} (--config.annotate.model): {shards.TRY}"
             )
 
     def _ask(self, asking: Asking) -> None:
-        self._try_orders(asking)
+        if 0 < self._backend.both_orders < 1:
+            self._try_orders(asking)
         while True:
             # In each batch first those in their own order, then the turned ones.
-            missing = annotator.batches(self._asked.missing(self._wanted), self._section.batch_size)
+            missing = annotator.batches(self._missing(), self._section.batch_size)
             spots = (spot for batch in missing for spot in sorted(batch, key=lambda spot: spot[1]))
             asking.ask(self._draw(spots), self._take)
             self._save()
@@ -542,42 +532,43 @@ class AnnotationJob:
                 f"{clean(repr(self._counts.last_unreadable))} (--config.annotate.backend, .model, .prompt_file); "
                 "the same command asks them again"
             )
-        if self._is_neutral_due():
-            self._ask_about_nothing(asking)
+        if len(captions := self._beside_nothing()):
+            table, _ = self._questions.dataset.captions()
+            texts = [table.text(number) for number in captions.tolist()]
+            yes: dict[Question, float | None] = {}
+            for order in ([Question("", text) for text in texts], [Question(text, "") for text in texts]):
+                asking.ask(order, lambda one: yes.update({one.question: one.answer.yes}))
+            both = [[yes[Question("", text)], yes[Question(text, "")]] for text in texts]
+            write_neutral(self._shard.folder, captions, np.array(both, np.float64))  # None is NaN
         self._save(ended=True)
 
     def _try_orders(self, asking: Asking) -> None:
-        if not 0 < self._backend.both_orders < 1:
-            return
         first = self._wanted[: self._first_round]  # the same in every round
         tried = np.random.default_rng(self._low).permutation(first)[:TRIED]
-        self._asked.ask_both(tried)
+        self._both[tried] = True
         asking.ask(self._draw((number, turned) for turned in (False, True) for number in tried.tolist()), self._take)
-        both = self._asked.both_answers()
+        both = self._answers[~np.isnan(self._answers).any(1)]
         turned = turned_share(both, self._backend.tie_margin) if len(both) else 0.0
         if turned > RARELY:
-            self._asked.ask_both(np.arange(len(self._put)))
+            self._both[:] = True
             print_line(
                 f"annotate: {turned:.0%} of {len(both):,} pairs get the other caption in the reverse order: all "
                 "questions are asked in both orders"
             )
 
-    def _is_neutral_due(self) -> bool:
-        """Whether this job must ask about the neutral moment: only shard 0, and only if such moments are rare."""
+    def _beside_nothing(self) -> np.ndarray:
+        """The captions to compare with a moment without a message: of shard 0, if such moments are rare. [K]"""
         elsewhere = self._shard.part.number or self._shard.record["finished"] or self._section.max_pairs
         if elsewhere or self._section.captions != "msg" or (self._shard.folder / NEUTRAL).exists():
-            return False
-        return len(captions_to_ask(*self._questions.dataset.captions())) > 0
+            return np.zeros(0, np.int64)
+        return captions_to_ask(*self._questions.dataset.captions())
 
-    def _ask_about_nothing(self, asking: Asking) -> None:
-        """Compares the most frequent captions with a moment without a message, in both orders."""
-        table, ids = self._questions.dataset.captions()
-        captions, answers = captions_to_ask(table, ids), dict[Question, float | None]()
-        texts = [table.text(number) for number in captions.tolist()]
-        for questions in ([Question("", text) for text in texts], [Question(text, "") for text in texts]):
-            asking.ask(questions, lambda one: answers.update({one.question: one.answer.yes}))
-        both = [[answers[Question("", text)], answers[Question(text, "")]] for text in texts]
-        write_neutral(self._shard.folder, captions, np.array(both, np.float64))  # None is NaN
+    def _missing(self) -> Iterator[tuple[int, bool]]:
+        """Yields (number, turned) for each missing answer to the wanted questions, in their order."""
+        for number in self._wanted[np.isnan(self._labels()[self._wanted])].tolist():
+            for turned in (False, True)[: 1 + bool(self._both[number])]:
+                if np.isnan(self._answers[number, int(turned)]):
+                    yield number, turned
 
     def _draw(self, spots: Iterable[tuple[int, bool]]) -> Iterator[Question]:
         for number, turned in spots:
@@ -588,8 +579,9 @@ class AnnotationJob:
 
     def _take(self, answered: Answered) -> None:
         """Records an answer; commits when a batch is full, or after COMMIT_EVERY_S."""
-        number, turned = self._flight.pop(answered.question)
-        self._asked.put(number, turned, answered.answer.yes)
+        (number, turned), yes = self._flight.pop(answered.question), answered.answer.yes
+        if yes is not None:  # it has a verdict
+            self._answers[number, int(turned)] = 1 - yes if turned else yes
         self._put[number] = True
         self._uncommitted += not answered.cached
         is_full = self._uncommitted >= self._section.batch_size
@@ -601,26 +593,37 @@ class AnnotationJob:
 
         `ended`: all wanted questions were asked, answered or not.
         """
-        labels, prob = self._asked.labels()[self._numbers], self._shard.prob
-        is_new = np.isnan(prob[self._asking])
-        prob[self._asking[is_new]] = np.where(self._turned, 1 - labels, labels)[is_new]
-        labelled, unknown = int((~np.isnan(prob)).sum()), np.isnan(prob[self._asking])
+        prob, labels = self._shard.prob, np.append(self._labels(), np.float32(0.5))[self._of]  # -1: the last
+        unknown = np.isnan(prob)
+        prob[unknown] = np.where(self._turned, 1 - labels, labels)[unknown]
+        unknown, seconds = np.isnan(prob), time.monotonic() - self._started
         # Not before the first answer: it would bind the annotation to settings that may not work.
-        if ended or not unknown.all():
-            counts = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
-            seconds = self._before.get("seconds", 0.0) + time.monotonic() - self._started
-            log = counts | {"seconds": round(seconds, 1), "answers": self._answers, "model": self._model}
-            not_asked = int((unknown & ~self._put[self._numbers]).sum())
-            log |= {shards.NOT_ASKED: not_asked, "motif_jax": motif_jax.__version__}
+        if ended or not unknown[self._of >= 0].all():
+            log = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
+            log |= {"seconds": round(self._before.get("seconds", 0.0) + seconds, 1)}
+            log |= {"answers": self._cache, "model": self._model, "motif_jax": motif_jax.__version__}
+            log |= {shards.NOT_ASKED: int((~self._put[self._of[unknown]]).sum())}
             log |= {"wanted": self._wanted_id()} if ended else {}
             self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)
         self._committed, self._uncommitted = time.monotonic(), 0  # also without new labels, as this takes time
+        labelled = len(prob) - int(unknown.sum())
         if self._progress:
-            self._progress.update(labelled, **self._notes(labelled))
+            asked, ties = self._counts.asked, to_codes(prob, self._backend.tie_margin) == Preference.TIE
+            tokens = self._counts.prompt_tokens + self._counts.output_tokens
+            notes = {"asked": f"{asked:,} ({asked / max(seconds, 1e-9):,.0f}/s)"}
+            notes |= {"tokens": f"{tokens / max(seconds, 1e-9):,.0f}/s"} if tokens else {}
+            notes |= {"tie": f"{ties.sum() / max(labelled, 1):.0%}"}
+            notes |= {"no verdict": f"{self._counts.no_verdict / max(asked, 1):.1%}"}
+            self._progress.update(labelled, **notes)
         return labelled
 
+    def _labels(self) -> np.ndarray:
+        """P(second is better) of questions with an answer in every required order: their mean; else NaN. [Q] float32"""
+        own, turned = self._answers.T
+        return np.where(np.isnan(self._earlier), np.where(self._both, (own + turned) / 2, own), self._earlier)
+
     def _open(self) -> int:
-        return int(np.isnan(self._asked.labels()[self._wanted]).sum())
+        return int(np.isnan(self._labels()[self._wanted]).sum())
 
     def _wanted_id(self) -> int:
         return zlib.crc32((np.sort(self._wanted) - self._low).tobytes())
@@ -629,17 +632,6 @@ class AnnotationJob:
         """Adds the questions of the next round to the wanted ones; returns whether there is one."""
         before, self._wanted = self._wanted, next(self._rounds, self._wanted)
         return self._wanted is not before
-
-    def _notes(self, labelled: int) -> dict[str, str]:
-        """Figures for the progress bar: questions and tokens per second, shares of ties and of missing verdicts."""
-        seconds, asked, labelled = max(time.monotonic() - self._started, 1e-9), self._counts.asked, max(labelled, 1)
-        tokens = self._counts.prompt_tokens + self._counts.output_tokens
-        return {
-            "asked": f"{asked:,} ({asked / seconds:,.0f}/s)",
-            **({"tokens": f"{tokens / seconds:,.0f}/s"} if tokens else {}),
-            "tie": f"{(to_codes(self._shard.prob, self._backend.tie_margin) == Preference.TIE).sum() / labelled:.0%}",
-            "no verdict": f"{self._counts.no_verdict / max(asked, 1):.1%}",
-        }
 
 
 # ---- the order disagreement: in rounds, the questions are asked about which small rewards disagree most

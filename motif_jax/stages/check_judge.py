@@ -26,10 +26,18 @@ from motif_jax.files import write_whole
 from motif_jax.pages.blocks import esc, page, table, tiles
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, fingerprint
-from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Run
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate import AnnotateConfig, check, find_rules, make_backend, marked, open_dataset
+from motif_jax.stages.annotate import (
+    AnnotateConfig,
+    Share,
+    check,
+    find_rules,
+    make_backend,
+    marked,
+    open_dataset,
+    share,
+)
 from motif_jax.structs import UserError
 
 STAGE_NAME = "check_judge"
@@ -71,19 +79,6 @@ def is_complete(config: CheckJudgeConfig, workdir: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Share:
-    """A share of some answers, with its interval; NaN if there are none."""
-
-    value: float
-    low: float
-    high: float
-    of: int
-
-    def __str__(self) -> str:
-        return f"{self.value:.0%} [{self.low:.0%}, {self.high:.0%}]" if self.of else "none"
-
-
-@dataclass(frozen=True)
 class Trial:
     """The results of the trial."""
 
@@ -99,13 +94,6 @@ def metadata_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: Pair
     """Everything that the trial depends on, except its limits."""
     settings = {"captions": config.annotate.captions, "dataset": fingerprint(dataset)}
     return backend.flat_metadata() | backend.labelling() | settings | {"of": config.check_judge.questions}
-
-
-def share(right: np.ndarray) -> Share:
-    """The share of True. [N] bool"""
-    if not len(right):
-        return Share(float("nan"), 0.0, 1.0, 0)
-    return Share(float(right.mean()), *share_interval(float(right.mean()), len(right)), len(right))
 
 
 def choose(questions: Questions, most: int, seed: int, by_rules: Callable[[Question], float]) -> list[Question]:

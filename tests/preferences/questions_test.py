@@ -5,7 +5,7 @@ import pytest
 from small_dataset import EVENTS, write_dataset
 
 from motif_jax.preferences import questions as asking
-from motif_jax.preferences.questions import AnswerTable, Questions, caption, captions_to_ask
+from motif_jax.preferences.questions import Questions, caption, captions_to_ask
 from motif_jax.preferences.store import PairDataset
 
 pytestmark = pytest.mark.quick
@@ -64,17 +64,6 @@ def test_pairs_that_ask_the_same_are_one_question(tmp_path, kind, length, monkey
     assert questions.counts.tolist() == [asked.count(frozenset(questions.text(n))) for n in range(len(questions))]
 
 
-def test_both_orders_are_averaged_and_one_is_not_enough():
-    asked, wanted = AnswerTable(np.array([True, True, False])), np.arange(3)
-    assert list(asked.missing(wanted)) == [(0, False), (0, True), (1, False), (1, True), (2, False)]
-    for answer in ((0, False, 0.9), (0, True, 0.3), (1, False, None), (1, True, 0.2), (2, False, 1.0)):
-        asked.put(*answer)
-    # (0.9 + (1 - 0.3)) / 2 = 0.8
-    np.testing.assert_allclose(asked.labels(), [0.8, np.nan, 1.0], rtol=1e-6)
-    assert list(asked.missing(wanted)) == [(1, False)]
-    np.testing.assert_allclose(asked.both_answers(), [[0.9, 0.7]], rtol=1e-6)
-
-
 COMMON = [("You kill the newt!", "It's a wall.")] * 150 + [("It's a wall.", "It's a wall.")] * 49
 
 
@@ -83,15 +72,12 @@ def captions(path, *more, length=1):
     return PairDataset(write_dataset(path / "dataset", pairs)).captions()
 
 
-def test_frequent_captions_are_asked_about_where_neutral_moments_are_rare(tmp_path):
-    table, ids = captions(tmp_path, ("", "You die..."))
+@pytest.mark.parametrize("neutral", [0, 1, 3])
+def test_frequent_captions_are_asked_about_where_neutral_moments_are_rare_and_exist(tmp_path, neutral):
+    table, ids = captions(tmp_path, *[("", "You die...")] * neutral)
     # One of 200 pairs is below 1 %, and 1 % of 200 pairs are 2: those seen 249 and 150 times.
-    assert [table.text(at) for at in captions_to_ask(table, ids)] == ["It's a wall.", "You kill the newt!"]
-
-
-@pytest.mark.parametrize("more", [(), (("", "You die..."),) * 3], ids=["no neutral moment", "enough of them"])
-def test_elsewhere_nothing_is_asked(tmp_path, more):
-    assert len(captions_to_ask(*captions(tmp_path, *more))) == 0
+    wanted = ["It's a wall.", "You kill the newt!"] if neutral == 1 else []
+    assert [table.text(at) for at in captions_to_ask(table, ids)] == wanted
 
 
 def test_both_orders_are_asked_and_pairs_show_the_neutral_moment_on_either_side(tmp_path):
