@@ -42,7 +42,7 @@ from motif_jax.pages.blocks import (
     quoted,
     table,
 )
-from motif_jax.pages.charts import COLOURS, curves, dots, reach
+from motif_jax.pages.charts import COLOURS, curves, reach, track
 from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Players, Watched, estimate
 from motif_jax.run import Head, Run
 from motif_jax.stages import Experiment, Stage, without_lock
@@ -380,9 +380,9 @@ def columns(variants: Variants, protocol: str = "") -> Scores:
         decoded = by_decoding(name, [run.players.get(protocol, []) for run in runs.values()])
         own = {name or "the agent": [run.own(protocol) for run in runs.values()]}
         scores_by_name |= {who: scores_of(players) for who, players in (decoded or own).items()}
-    runs = [(seed, run) for seed, run in with_results(variants) if run.chance(protocol)]
-    if not differences(run for _, run in runs).keys() - {"seed"}:  # then variants repeat the games of random play
-        scores_by_name[CHANCE] = scores_of([*{seed: run.chance(protocol) for seed, run in runs}.values()])
+    ran = [(seed, run) for seed, run in with_results(variants) if run.chance(protocol)]
+    if not differences(run for _, run in ran).keys() - {"seed"}:  # then variants repeat the games of random play
+        scores_by_name[CHANCE] = scores_of([*{seed: run.chance(protocol) for seed, run in ran}.values()])
         if not has_one_reward(variants, protocol):
             scores_by_name[CHANCE].pop("intrinsic_return", None)
     return {name: scores for name, scores in scores_by_name.items() if scores}
@@ -466,7 +466,7 @@ def table_over_seeds(variants: Scores) -> str:
                 continue
             interval, middle = intervals[name], figures.interquartile_mean(values[name])
             sheet.append((what, name, interval.mean, interval.low, interval.high, middle, len(values[name]), side))
-            scale = dots(values[name].tolist(), interval, low, high, colour)
+            scale = track(interval, low, high, colour, values[name].tolist())
             cells.append(cell(interval, f" · IQM {exact(middle)}") + scale)
         rows.append(cells)
     head = ("figure", "of", "mean", "low", "high", "interquartile mean", "seeds", "better")
@@ -521,8 +521,8 @@ def runs_table(variants: Variants, home: Path) -> str:
     rows, sheet = [], []
     players = [player for _, run in with_results(variants) if (player := run.evaluated)]
     shown = figures.in_order(figure for player in players for figure in player.figures)
-    for name, runs in variants.items():
-        for seed, run in sorted(runs.items()):
+    for name, ran in variants.items():
+        for seed, run in sorted(ran.items()):
             done, own = run.head, run.evaluated
             means = [interval.mean if own and (interval := own.figures.get(figure)) else None for figure in shown]
             named = linked(f"{name} seed {seed}".strip(), run.path, home)
