@@ -313,6 +313,16 @@ ENDS = (1 - 0.95) / 2, (1 + 0.95) / 2  # quantiles of all intervals
 MOST_SEEDS = 10_000  # larger numbers are not reported
 
 
+def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
+    """The figures that all of these players have, a value per player. [S] each"""
+    measured = [player.figures for player in players if player]
+    return {
+        name: np.array([interval.mean for one in measured if (interval := one[name])])
+        for name in (measured[0] if measured else ())
+        if all(one.get(name) for one in measured)
+    }
+
+
 def interquartile_mean(scores: np.ndarray) -> float:
     """The mean of the middle half of all scores, with fractional weights at its edges. [N] -> number"""
     ordered = np.sort(scores)

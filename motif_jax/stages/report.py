@@ -379,10 +379,10 @@ def columns(variants: Variants, protocol: str = "") -> Scores:
     for name, runs in variants.items():
         decoded = by_decoding(name, [run.players.get(protocol, []) for run in runs.values()])
         own = {name or "the agent": [run.own(protocol) for run in runs.values()]}
-        scores_by_name |= {who: scores_of(players) for who, players in (decoded or own).items()}
+        scores_by_name |= {who: figures.scores_of(players) for who, players in (decoded or own).items()}
     ran = [(seed, run) for seed, run in with_results(variants) if run.chance(protocol)]
     if not differences(run for _, run in ran).keys() - {"seed"}:  # then variants repeat the games of random play
-        scores_by_name[CHANCE] = scores_of([*{seed: run.chance(protocol) for seed, run in ran}.values()])
+        scores_by_name[CHANCE] = figures.scores_of([*{seed: run.chance(protocol) for seed, run in ran}.values()])
         if not has_one_reward(variants, protocol):
             scores_by_name[CHANCE].pop("intrinsic_return", None)
     return {name: scores for name, scores in scores_by_name.items() if scores}
@@ -415,16 +415,6 @@ def has_one_reward(variants: Variants, protocol: str = "") -> bool:
     played = [(seed, run.own(protocol), run.chance(protocol)) for seed, run in with_results(variants)]
     rewards = {(seed, player.reward) for seed, *players in played for player in players if player}
     return len(rewards) == len({seed for seed, _ in rewards})
-
-
-def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
-    """The figures that all of these players have, a value per player. [S] each"""
-    measured = [player.figures for player in players if player]
-    return {
-        name: np.array([interval.mean for one in measured if (interval := one[name])])
-        for name in (measured[0] if measured else ())
-        if all(one.get(name) for one in measured)
-    }
 
 
 def parts_over_seeds(every: Scores, rules: str, one_reward: bool) -> list[tuple[str, list[str]]]:
