@@ -22,6 +22,10 @@ MOTIF = "--config=configs/motif.py"
     ((MOTIF, "--workdir=W", "collect"), "unexpected argument 'collect'"),
     ((MOTIF, "--workdir=W", "--config.collect.num_pairs=2000000000"), "(--config.collect.num_pairs, --workdir)"),
     ((MOTIF, "--workdir=/proc/nothing/here"), "'/proc/nothing"),
+    (("--config=.", "--workdir=W"), "there is no config file '.' (--config)"),
+    ((MOTIF, "--workdir=W", "--config.collect={}"), "the config has no value 'collect'"),
+    ((MOTIF, "--workdir=W", "--config.collect.dataset=\udce9"), "must be text of up to 4,000 characters"),
+    ((MOTIF, "--workdir=W", "--help=polcy"), "did you mean 'policy'?"),
 ])  # fmt: skip
 def test_bad_input_gets_one_sentence(launch_here, tmp_path, arguments, message):
     arguments = [argument.replace("--workdir=W", f"--workdir={tmp_path / 'run'}") for argument in arguments]

@@ -38,15 +38,15 @@ class Interval(NamedTuple):
         return (self.mean, self.mean) if self.low is None or self.high is None else (self.low, self.high)
 
     @property
-    def spelt(self) -> str:
-        """The mean with its interval, in a sentence."""
-        return f"{exact(self.mean)} {self.words}".rstrip()
-
-    @property
     def words(self) -> str:
         """The interval's ends in brackets, and n; unknown parts are left out."""
         ends = "" if self.low is None or self.high is None else f"[{exact(self.low)}, {exact(self.high)}]"
         return ends if self.n is None else f"{ends} n = {self.n:,}".lstrip()
+
+    @property
+    def spelt(self) -> str:
+        """The mean with its interval, in a sentence."""
+        return f"{exact(self.mean)} {self.words}".rstrip()
 
 
 def esc(text: Any) -> str:
@@ -59,13 +59,12 @@ def amount(value: float | None) -> str:
     if value is None:
         return "–"
     short = float(f"{value:.3g}")  # first, so that 999,999 is 1M
-    size = abs(short)
+    if not 1000 <= abs(short) < 1e15:
+        return f"{short or 0:g}"
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if max(unit, 1e4) <= size < 1e15:
+        if abs(short) >= max(unit, 1e4):
             return f"{short / unit:,g}{name}"
-    if 1000 <= size < 1e15:
-        return f"{value:,.0f}"
-    return "0" if not size else f"{short:g}"
+    return f"{value:,.0f}"
 
 
 def exact(value: float) -> str:
@@ -120,12 +119,9 @@ def machine_words(machine: Mapping[str, Any]) -> str:
     """A machine of `system.machine.describe` in a few words, as HTML; "" if it is not known."""
     if not machine.get("processor"):
         return ""
-    words = [machine["processor"]]
-    if machine.get("device") and "cpu" not in machine["device"].lower():
-        words.insert(0, f"{machine.get('devices', 1)} × {machine['device']}")
-    if machine.get("cores"):
-        words.append(f"{machine['cores']} cores")
-    return esc(", ".join(words))
+    device, cores = machine.get("device") or "", machine.get("cores")
+    devices = f"{machine.get('devices', 1)} × {device}" if device and "cpu" not in device.lower() else ""
+    return esc(", ".join(filter(None, (devices, machine["processor"], f"{cores} cores" if cores else ""))))
 
 
 # ---- figures as CSV, in a link that contains the file, so that it works offline
@@ -141,12 +137,9 @@ Sheet = tuple[Sequence[str], Iterable[Sequence[Any]]]  # head and rows: numbers,
 
 def of_intervals(rows: Iterable[tuple[str, Sequence[Interval | None]]], names: Sequence[str]) -> Sheet:
     """A sheet of intervals, one row per figure and name; from rows of (figure, one interval per name)."""
-    values = [
-        (figure, name, *(interval or Interval(None)))  # type: ignore[arg-type]
-        for figure, intervals in rows
-        for name, interval in zip(names, intervals, strict=True)
-    ]
-    return ("figure", "of", *Interval._fields), values
+    values = [(figure, *pair) for figure, intervals in rows for pair in zip(names, intervals, strict=True)]
+    empty = [None] * len(Interval._fields)
+    return ("figure", "of", *Interval._fields), [(figure, name, *(one or empty)) for figure, name, one in values]
 
 
 def csv_link(sheet: Sheet) -> str:
@@ -193,23 +186,18 @@ def data_script(name: str, value: Any) -> str:
 
 def tiles(values: Iterable[tuple[object, str]]) -> str:
     """A row of tiles with key figures, from pairs (value, name) whose value is known; with a link to them as CSV."""
-    values = [(value, what) for value, what in values if value]
-    inner = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(what)}</span></div>' for value, what in values)
-    link = csv_link((("figure", "value"), [(what, value) for value, what in values])) if values else ""
-    return f'<div class="tiles">{inner}</div>{link}'
+    rows = [(what, value) for value, what in values if value]
+    inner = "".join(f'<div class="tile"><b>{esc(value)}</b><span>{esc(what)}</span></div>' for what, value in rows)
+    return f'<div class="tiles">{inner}</div>{csv_link((("figure", "value"), rows)) if rows else ""}'
 
 
 def share_bar(shares: Sequence[tuple[str, float, str]], thin: bool = False) -> str:
     """One bar cut into parts, with a legend and a link to the shares as CSV, from (name, share, colour variable)."""
-    parts = "".join(
-        f'<div style="width:{share:.3%};background:var(--{colour})" title="{esc(name)} {share:.1%}"></div>'
-        for name, share, colour in shares
-        if share > 0
-    )
-    legend = "".join(
-        f'<span><i style="background:var(--{colour})"></i>{esc(name)} {share:.1%}</span>'
-        for name, share, colour in shares
-    )
+    parts = legend = ""
+    for name, share, colour in shares:
+        words, paint = f"{esc(name)} {share:.1%}", f"background:var(--{colour})"
+        parts += f'<div style="width:{share:.3%};{paint}" title="{words}"></div>' if share > 0 else ""
+        legend += f'<span><i style="{paint}"></i>{words}</span>'
     link = csv_link((("part", "share"), [(name, round(share, 6)) for name, share, _ in shares])) if shares else ""
     return f'<div class="bar{" thin" if thin else ""}">{parts}</div><div class="legend">{legend}</div>{link}'
 
@@ -232,11 +220,8 @@ def table(
     top = "".join(f"<th{side}>{esc(name)}</th>" for name, side in zip(head, mark, strict=True))
     if kind == "figures":
         mark = [f' data-of="{esc(name)}"' if name else "" for name in head]
-    body = "".join(
-        "<tr>" + "".join(f"<td{side}>{cell}</td>" for cell, side in zip(row, mark, strict=True)) + "</tr>"
-        for row in rows
-    )
-    named = f' class="{kind}"' if kind else ""
+    cells = ("".join(f"<td{side}>{cell}</td>" for cell, side in zip(row, mark, strict=True)) for row in rows)
+    body, named = "".join(f"<tr>{row}</tr>" for row in cells), f' class="{kind}"' if kind else ""
     sheet = sheet or (head, [[html.unescape(TAG.sub(" ", cell)).strip() for cell in row] for row in rows])
     link = csv_link(sheet) if any(head) else ""  # without names it has no figures
     return f'<div class="scroll"><table{named}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>{link}'
@@ -273,8 +258,6 @@ def findings_blocks(
     """
     rows = [[esc(check["check"]), f"{esc(check['sentence'])}.", esc(check["advice"])] for check in findings]
     body = [table(("check", "finding, worst first", "try"), rows) if rows else "<p><b>Nothing found.</b></p>"]
-    lists = {
-        "Nothing found by": [f"{one['check']} ({one['about']})" if one["about"] else one["check"] for one in clear],
-        "Not looked at": [f"{one['check']}: {one['why']}" for one in skipped],
-    }
-    return body + [f'<p class="soft">{what}: {esc("; ".join(named))}.</p>' for what, named in lists.items() if named]
+    found = [f"{one['check']} ({one['about']})" if one["about"] else one["check"] for one in clear]
+    lists = ("Nothing found by", found), ("Not looked at", [f"{one['check']}: {one['why']}" for one in skipped])
+    return body + [f'<p class="soft">{what}: {esc("; ".join(named))}.</p>' for what, named in lists if named]

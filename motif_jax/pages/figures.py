@@ -171,9 +171,10 @@ def arranged(by_directory: Mapping[str, Player]) -> Players:
         is_random = scripted and player.name.startswith("random")
         return player.path != ".", is_random, scripted, -player.step, best, bool(player.option), player.greedy
 
-    players = sorted((player._replace(name=name) for name, player in by_directory.items()), key=order)
-    protocols = dict.fromkeys(["", *(player.protocol for player in players)])
-    return {protocol: [player for player in players if player.protocol == protocol] for protocol in protocols}
+    players: Players = {"": []}
+    for player in sorted((player._replace(name=name) for name, player in by_directory.items()), key=order):
+        players.setdefault(player.protocol, []).append(player)
+    return players
 
 
 def own_of(players: Sequence[Player]) -> Player | None:
@@ -241,25 +242,18 @@ def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
     trained = [at for at, (_, player) in enumerate(named) if player.path]
     # Several agents are compared with each other, a single one with the players beside it.
     compared = trained if len(trained) > 1 else range(len(named))
-    names = {behaviour for _, player in named for behaviour in player.did}
-    aims = {behaviour for _, player in named for behaviour in player.aims}
-    done = {
-        behaviour: [player.did.get(behaviour, Interval(0.0, 0.0, 0.0)) for _, player in named] for behaviour in names
-    }
-
-    def interest(behaviour: str) -> float:
-        if len(named) == 1:
-            return done[behaviour][0].mean
-        lows, highs = zip(*(done[behaviour][at].band for at in compared), strict=True)
-        return (max(lows) - min(highs)) / max(*highs, 1e-9)
-
-    often = [behaviour for behaviour in names if max(interval.mean for interval in done[behaviour]) >= SELDOM]
-    often.sort(key=lambda behaviour: (behaviour not in aims, -interest(behaviour), behaviour))
+    aims, rows = {behaviour for _, player in named for behaviour in player.aims}, []
+    for behaviour in {behaviour for _, player in named for behaviour in player.did}:
+        done = [player.did.get(behaviour, Interval(0.0, 0.0, 0.0)) for _, player in named]
+        if max(interval.mean for interval in done) >= SELDOM:
+            lows, highs = zip(*(done[at].band for at in compared), strict=True)
+            interest = (max(lows) - min(highs)) / max(*highs, 1e-9) if len(named) > 1 else done[0].mean
+            rows.append((behaviour not in aims, -interest, behaviour, done))
     first = "; first those that goals ask for" + (", then those that differ most" if len(named) > 1 else "")
     return [
         "<h3>What they did</h3>",
         f'<p class="soft">Behaviours per episode, counted from messages{first}. Each row has its own scale.</p>',
-        bars([(behaviour, "", done[behaviour]) for behaviour in often], [name for name, _ in named]),
+        bars([(behaviour, "", done) for _, _, behaviour, done in sorted(rows)], [name for name, _ in named]),
     ]
 
 
@@ -300,14 +294,12 @@ def replay_blocks(players: Sequence[tuple[bool, Watched]], most: int) -> list[st
     reached = [one for one in of_first if one[1].reached and one[1].steps >= REACHED]
     long = [number for number, replay in of_first if replay.steps >= FEW]
     first = max(reached, key=lambda one: one[1].steps)[0] if reached else [*long, 0][0]
-    options = [
-        f'<option value="replay-{number}"{" selected" if number == first else ""}>{esc(replay.title)}</option>'
-        for number, (_, replay) in enumerate(chosen)
-    ]
-    data = [data_script(f"replay-{number}", replay.data) for number, (_, replay) in enumerate(chosen)]
-    colours = [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE]
-    player = asset("player.html").replace("OPTIONS_OF_REPLAYS", "".join(options))
-    return [player, data_script("colours", colours), *data]
+    options, data = "", [data_script("colours", [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE])]
+    for number, (_, replay) in enumerate(chosen):
+        selected = " selected" if number == first else ""
+        options += f'<option value="replay-{number}"{selected}>{esc(replay.title)}</option>'
+        data.append(data_script(f"replay-{number}", replay.data))
+    return [asset("player.html").replace("OPTIONS_OF_REPLAYS", options), *data]
 
 
 # ---- over the seeds of an experiment
@@ -319,6 +311,16 @@ def replay_blocks(players: Sequence[tuple[bool, Watched]], most: int) -> list[st
 RESAMPLES = 5000
 ENDS = (1 - 0.95) / 2, (1 + 0.95) / 2  # quantiles of all intervals
 MOST_SEEDS = 10_000  # larger numbers are not reported
+
+
+def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
+    """The figures that all of these players have, a value per player. [S] each"""
+    measured = [player.figures for player in players if player]
+    return {
+        name: np.array([interval.mean for one in measured if (interval := one[name])])
+        for name in (measured[0] if measured else ())
+        if all(one.get(name) for one in measured)
+    }
 
 
 def interquartile_mean(scores: np.ndarray) -> float:
@@ -342,11 +344,14 @@ def estimate(scores: np.ndarray, seed: int = 0) -> Interval:
 
 def improvement(ours: np.ndarray, theirs: np.ndarray) -> Interval:
     """The probability that a run of ours scores higher than one of theirs; equal scores count half."""
-    share = _share_above(ours, theirs)
+
+    def share_above(ours: np.ndarray, theirs: np.ndarray) -> float:
+        return float(((ours[:, None] > theirs) + 0.5 * (ours[:, None] == theirs)).mean())
+
+    share, rng = share_above(ours, theirs), np.random.default_rng(0)
     if max(len(ours), len(theirs)) < 2:
         return Interval(share)
-    rng = np.random.default_rng(0)
-    drawn = [_share_above(rng.choice(ours, len(ours)), rng.choice(theirs, len(theirs))) for _ in range(RESAMPLES)]
+    drawn = [share_above(rng.choice(ours, len(ours)), rng.choice(theirs, len(theirs))) for _ in range(RESAMPLES)]
     return Interval(share, *np.quantile(drawn, ENDS).tolist())
 
 
@@ -381,7 +386,3 @@ def band(curves: Sequence[Sequence[Point]], points: int = 100) -> tuple[list[Poi
         low, high = np.quantile(stack[drawn].mean(1), ENDS, axis=0)
     steps = grid.tolist()
     return list(zip(steps, middle.tolist(), strict=True)), Band(steps, low.tolist(), high.tolist())
-
-
-def _share_above(ours: np.ndarray, theirs: np.ndarray) -> float:
-    return float(((ours[:, None] > theirs) + 0.5 * (ours[:, None] == theirs)).mean())

@@ -2,8 +2,8 @@
 
 `workdir/report/index.html` is self-contained; it links to the workdir's pages about the annotations and the reward.
 Each stage has written its own sections when it ended (`run.StageRun.section`); the report arranges them, and adds what
-compares several runs. The stage is complete until a section changes. The same sections give the same page, byte for
-byte.
+compares several runs. The same sections give the same page, byte for byte, and so the stage is complete while the page
+is what it would write.
 
 An experiment with several seeds has a page about all of them, which links to the page of each run. A figure of a run is
 the mean over its evaluated episodes; intervals are over runs with different seeds.
@@ -11,21 +11,18 @@ the mean over its evaluated episodes; intervals are over runs with different see
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import itertools
 import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import motif_jax
 from motif_jax.config.table import PATHS, Whole, section, value
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
@@ -45,15 +42,14 @@ from motif_jax.pages.blocks import (
     quoted,
     table,
 )
-from motif_jax.pages.charts import COLOURS, curves, dots, reach
+from motif_jax.pages.charts import COLOURS, curves, reach, track
 from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Players, Watched, estimate
-from motif_jax.run import SECTIONS, Head, Run
+from motif_jax.run import Head, Run
 from motif_jax.stages import Experiment, Stage, without_lock
 from motif_jax.structs import UserError
 from motif_jax.system.runs import PlannedRun
 
 FLAG = "--config.report.runs"
-MADE_OF = (f"{SECTIONS}/*.json", "policy/metrics.jsonl", SUMMARIES, f"evaluate/*/{WATCHED}.json")
 PARTS = {  # titles of sections in the order of the page, and the stages that are expected to write them
     "Watch it play": "evaluate", "Runs side by side": "", "Decoding with values": "", "Token by token": "",
     "Evaluation": "evaluate", "Training the agent": "train_policy", "The audit": "audit", "The judge": "",
@@ -98,80 +94,64 @@ def check(config: ReportConfig) -> None:
 
 def is_complete(config: ReportConfig, workdir: Path) -> bool:
     """Whether the page exists and is up to date."""
-    made_of = Run(workdir).stage("report", "report").read("report", dict)
-    return (workdir / "report/index.html").is_file() and made_of == checksum_of(config, workdir)
-
-
-def checksum_of(config: ReportConfig, workdir: Path) -> dict[str, str]:
-    """A checksum of the settings and files that the page is made from, and the version of this program."""
-    stamps = []
-    for path in (workdir, *other_runs(config)):
-        for file in (file for pattern in MADE_OF for file in sorted(path.glob(pattern))):
-            with contextlib.suppress(FileNotFoundError):  # another job may have removed it
-                stamps.append((str(file), (status := file.stat()).st_size, status.st_mtime_ns))
-    settings = repr((asdict(config.report), stamps)).encode()
-    return {"made_of": hashlib.sha256(settings).hexdigest(), "motif_jax": motif_jax.__version__}
+    file = workdir / "report/index.html"
+    return file.is_file() and file.read_bytes() == compose(config, workdir).encode("utf-8", "replace")
 
 
 def run(config: ReportConfig, workdir: Path) -> None:
-    """Writes the page and its checksum to `workdir/report`."""
-    stage = Run(workdir).stage("report", "report")
-    made_of = checksum_of(config, workdir)  # before anything is read, so that later changes make the page stale
-    if not Run(workdir).heads():
-        raise UserError(f"there is nothing in {str(workdir)!r} to report yet: run --stage=collect first (--workdir)")
+    """Writes the page to `workdir/report`."""
+    for path in (workdir, *other_runs(config)):
+        if not Run(path).heads():
+            todo = "report yet: run --stage=collect first (--workdir)" if path == workdir else f"compare with ({FLAG})"
+            raise UserError(f"there is nothing in {str(path)!r} to {todo}")
+    file = workdir / "report/index.html"
+    write_whole(file, compose(config, workdir))
+    print_line(f"report: {file}")
+
+
+def compose(config: ReportConfig, workdir: Path) -> str:
+    """The whole page as HTML."""
     others = [path for path in other_runs(config) if path.resolve() != workdir.resolve()]
-    for other in others:
-        if not Run(other).heads():
-            raise UserError(f"there is nothing in {str(other)!r} to compare with ({FLAG})")
-    text = compose(config, [read_record(path) for path in (workdir, *others)], stage.path)
-    write_whole(stage.path / "index.html", text)
-    stage.write("report", made_of)
-    print_line(f"report: {stage.path / 'index.html'}")
-
-
-def compose(config: ReportConfig, runs: list[RunRecord], home: Path) -> str:
-    """The whole page as HTML; the first of `runs` is this workdir."""
-    record = runs[0]
+    record, *_ = runs = [read_record(path) for path in (workdir, *others)]
     watched = Run(record.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
-    played = [(one.path == ".", watched[one.name]) for one in record.players if one.name in watched]
+    played = [(one.path == ".", watched[one.name]) for one in record.players[""] if one.name in watched]
     replays = figures.replay_blocks(played, config.report.replays)
-    written = {"Watch it play": replays, "What it ran on": ran_on(record)}
+    parts: dict[str, list[str]] = {title: [] for title in PARTS}
+    parts["Watch it play"], parts["What it ran on"] = replays, ran_on(record)
     if len(runs) > 1:
-        written["Runs side by side"] = of_runs(by_name(runs), home)
+        parts["Runs side by side"] = side_by_side(by_name(runs), workdir / "report")
     for one in sorted(Run(record.path).sections(), key=lambda one: by_stage(one.stage)):
-        written.setdefault(one.title, []).extend(one.blocks)
-    shown = {title: written[title] for title in dict.fromkeys([*PARTS, *written]) if written.get(title)}
-    in_words = "The transcripts" in written or config.collect["transcripts"] > 0  # then collect does not make pairs
+        parts.setdefault(one.title, []).extend(one.blocks)
+    in_words = parts["The transcripts"] or config.collect["transcripts"] > 0  # then collect does not make pairs
     optional = "The dataset" if in_words else "The transcripts"
     missing = [
         f"{title} (--stage={stage})"
         for title, stage in reversed(PARTS.items())
-        if stage in config.stages and title not in (*shown, optional)
+        if stage in config.stages and not parts[title] and title != optional
     ]
-    anchors = {title: title.lower().replace(" ", "-") for title in shown}
-    links = "".join(f'<a href="#{to}">{esc(title)}</a>' for title, to in anchors.items())
     # The first screen: title, one paragraph, and the agent's figures beside those of random play.
     head = record.head
     title = head.title or f"{head.subject or 'An experiment'} {head.aim or head.without_aim or ''}"
     named = ("motif_jax", head.task and f"task {head.task}", record.name, head.made)
+    anchors = {title: title.lower().replace(" ", "-") for title, blocks in parts.items() if blocks}
+    links = "".join(f'<a href="#{to}">{esc(title)}</a>' for title, to in anchors.items())
     body = [
-        f'<header class="hero{" wide" if head.beside else ""}"><div>'
+        f"<style>{asset('player.css')}</style>" if replays else "",
+        f'<main>\n<header class="hero{" wide" if head.beside else ""}"><div>'
         f'<p class="eyebrow">{esc(" · ".join(filter(None, named)))}</p><h1>{title.strip()}</h1>'
         f'<p class="lead">{" ".join(filter(None, (head.asked, head.trained, head.played)))}</p>'
         f"</div>{head.beside or ''}</header>",
         f'<nav class="pages" aria-label="parts">{links}</nav>',
     ]
-    for title, part in shown.items():
-        body += [f'<section><h2 id="{anchors[title]}">{esc(title)}</h2>', *part, "</section>"]
+    for title, anchor in anchors.items():
+        body += [f'<section><h2 id="{anchor}">{esc(title)}</h2>', *parts[title], "</section>"]
     body += [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []
-    style = f"<style>{asset('player.css')}</style>" if replays else ""
-    name = f"{record.name}: report"
-    return page(name, [style, "<main>", *body, "</main>"], ["player.js"] if replays else [])
+    return page(f"{record.name}: report", [*body, "</main>"], ["player.js"] if replays else [])
 
 
 def ran_on(record: RunRecord) -> list[str]:
     """The part on the machine, as HTML: machine, versions, dates, and the whole config."""
-    machine, config, made = record.head.machine or {}, record.head.config or {}, record.made
+    machine, config, made = record.machine, record.head.config or {}, record.made
     memory, system = machine.get("memory_gib"), machine.get("system")
     rows = {
         "processor": machine_words(machine),
@@ -194,45 +174,46 @@ def ran_on(record: RunRecord) -> list[str]:
 class RunRecord(NamedTuple):
     """The contents of one workdir that the report shows."""
 
-    name: str
     path: Path
     head: Head  # of all stages together
     made: dict[str, str]  # dates by stage
     rows: list[dict[str, Any]]  # metrics of training
-    players: list[Player]  # by one protocol's rules, at first the workdir's own; its policy first, random play last
-    by_protocol: Players  # all of them
+    players: Players  # by protocol; "": by the workdir's own rules
 
     @property
-    def own(self) -> Player | None:
+    def name(self) -> str:
+        return self.path.resolve().name
+
+    def own(self, protocol: str = "") -> Player | None:
         """The evaluation of the workdir's policy, at its latest evaluated checkpoint."""
-        return figures.own_of(self.players)
+        return figures.own_of(self.players.get(protocol, []))
 
-    @property
-    def chance(self) -> Player | None:
-        return figures.chance_of(self.players)
+    def chance(self, protocol: str = "") -> Player | None:
+        """The evaluation of random play."""
+        return figures.chance_of(self.players.get(protocol, []))
 
     @property
     def evaluated(self) -> Player | None:
         """The evaluation of the run's own policy; by a protocol's rules if there is no other."""
-        return next(filter(None, map(figures.own_of, self.by_protocol.values())), None)
+        return next(filter(None, map(self.own, self.players)), None)
+
+    @property
+    def machine(self) -> Mapping[str, Any]:
+        return self.head.machine or {}
 
     @property
     def versions(self) -> str:
-        versions = (self.head.machine or {}).get("versions", {})
-        return esc(", ".join(f"{name} {version}" for name, version in versions.items()))
+        return esc(", ".join(f"{name} {version}" for name, version in self.machine.get("versions", {}).items()))
 
 
 def read_record(path: Path) -> RunRecord:
     """Reads what the stages have written in a workdir."""
-    run = Run(path)
-    heads = dict(sorted(run.heads().items(), key=lambda item: by_stage(item[0][0])))
-    said: dict[str, Any] = {}
-    for head in heads.values():
+    run, said, made = Run(path), dict[str, Any](), dict[str, str]()
+    for (stage, _), head in sorted(run.heads().items(), key=lambda item: by_stage(item[0][0])):
         said |= {name: value for name, value in asdict(head).items() if value is not None}
-    made = {stage: head.made for (stage, _), head in heads.items() if head.made}
+        made |= {stage: head.made} if head.made else {}
     rows = run.stage("train_policy", "policy").rows()
-    players = figures.arranged(run.read_each(SUMMARIES, Player))
-    return RunRecord(path.resolve().name, path, Head(**said), made, rows, players[""], players)
+    return RunRecord(path, Head(**said), made, rows, figures.arranged(run.read_each(SUMMARIES, Player)))
 
 
 def by_stage(name: str) -> int:
@@ -243,23 +224,22 @@ def by_stage(name: str) -> int:
 # ---- several runs side by side
 
 
-def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
+def side_by_side(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
     """The part that compares several runs, by name, this one first, as HTML; `home`: directory of the report."""
     rows = []
     for run, record in runs.items():
-        page, head, most = link(record.path, home), record.head, games(record).get("env.max_episode_steps")
-        named = f'<a href="{esc(page)}">{esc(run)}</a>' if page else f"<b>{esc(run)}</b>"
+        head, most = record.head, games(record).get("env.max_episode_steps")
         task = noted(esc(head.task or "–"), f"at most {most} steps" if most else "")
         judged = esc(head.goal or "–"), head.judge or "–", head.agreement or "–"
+        named = linked(run, record.path, home, "<b>{}</b>")
         rows.append([named, task, *judged, amount(head.steps), duration(head.seconds)])
     head_row = ("run", "task", "asked for", "by", "reward agrees with its labels", "steps", "trained for")
     body = [table(head_row, rows, (4, 5, 6))]
-    if differ := differences(list(runs.values())):
+    if differ := differences(runs.values()):
         listed = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
         body.append(f'<p class="soft">The games of these runs differ, so compare with care ({esc(listed)}).</p>')
     charts, colours = [], dict(zip(runs, COLOURS * len(runs), strict=False))
-    metrics = (metric for record in runs.values() for row in record.rows for metric in row)
-    for name, title, note in figures.curves_of(metrics):
+    for name, title, note in curves_of(runs.values()):
         lines = {run: figures.curve(record.rows, name) for run, record in runs.items()}
         lines = {run: points for run, points in lines.items() if any(value for _, value in points)}  # not always zero
         if lines and name not in ALONE:
@@ -267,9 +247,9 @@ def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
             charts.append(curves(lines, "steps", title=title, note=note, colours=colours))
     if charts:
         body += ["<h3>Training</h3>", f'<div class="charts">{"".join(charts)}</div>']
-    named_players = [(run, own) for run, record in runs.items() if (own := record.own)]
+    named_players = [(run, own) for run, record in runs.items() if (own := record.own())]
     if not differ:
-        named_players += [("random play", chance) for record in runs.values() if (chance := record.chance)][:1]
+        named_players += [("random play", chance) for record in runs.values() if (chance := record.chance())][:1]
     if len(named_players) > 1:
         body += ["<h3>Evaluation</h3>", '<p class="soft">Means with 95 % bootstrap intervals.</p>']
         body += [figures.figures_table(named_players), *figures.behaviours(named_players)]
@@ -278,10 +258,17 @@ def of_runs(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
     return [*body, f'<div class="pair">{"".join(likes)}</div>'] if likes else body
 
 
-def link(workdir: Path, home: Path) -> str:
-    """The path of a workdir's report relative to another report's directory `home`; "" without one."""
+def linked(name: str, workdir: Path, home: Path, otherwise: str = "{}") -> str:
+    """A run's name with a link from the directory `home` of a report to the run's own; `otherwise` without one."""
     page, home = (workdir / "report/index.html").resolve(), home.resolve()
-    return Path(os.path.relpath(page, home)).as_posix() if page.is_file() and page.parent != home else ""
+    if not page.is_file() or page.parent == home:
+        return otherwise.format(esc(name))
+    return f'<a href="{esc(Path(os.path.relpath(page, home)).as_posix())}">{esc(name)}</a>'
+
+
+def curves_of(runs: Iterable[RunRecord]) -> list[figures.Curve]:
+    """The curves of training that these runs have."""
+    return figures.curves_of(metric for one in runs for row in one.rows for metric in row)
 
 
 def games(record: RunRecord) -> dict[str, str]:
@@ -293,11 +280,12 @@ def games(record: RunRecord) -> dict[str, str]:
     return settings | ({"seed": str(config["seed"])} if "seed" in config else {})
 
 
-def differences(runs: Sequence[RunRecord]) -> dict[str, list[str]]:
+def differences(runs: Iterable[RunRecord]) -> dict[str, list[str]]:
     """Settings of the games, and seeds, that differ between runs, with their values."""
-    settings = [games(one) for one in runs]
-    values = {name: [one[name] for one in settings if name in one] for one in settings for name in one}
-    return {name: list(dict.fromkeys(kinds)) for name, kinds in values.items() if len({*kinds}) > 1}
+    values: dict[str, dict[str, None]] = {}
+    for name, setting in (item for one in runs for item in games(one).items()):
+        values.setdefault(name, {})[setting] = None
+    return {name: list(settings) for name, settings in values.items() if len(settings) > 1}
 
 
 def by_name(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
@@ -315,86 +303,139 @@ def by_name(runs: Sequence[RunRecord]) -> dict[str, RunRecord]:
 
 CHANCE = "random play"
 FEW = 5  # seeds: a claim about learning needs at least this many
+Variants = dict[str, dict[int, RunRecord]]  # runs with results, by their swept values and their seed
 Scores = dict[str, dict[str, np.ndarray]]  # by name of a player, by figure: a value per seed. [S] each
-
-
-class Variant(NamedTuple):
-    """Runs with the same values and different seeds."""
-
-    name: str
-    seeds: list[int]
-    runs: dict[int, RunRecord]  # runs with results, by seed
 
 
 def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: Sequence[str] = ()) -> Path:
     """Writes the page about all runs, which `arguments` have run, and prints their figures; returns the file."""
-    file = workdir / "report/index.html"
-    variants = gather(runs, workdir)
-    if not any(variant.runs for variant in variants):
+    file, variants = workdir / "report/index.html", gather(runs, workdir)
+    if not any(variants.values()):
         raise UserError(f"none of the {len(runs)} runs in {str(workdir)!r} has anything to report yet (--workdir)")
-    blocks = body(variants, workdir, file.parent, arguments)
-    write_whole(file, page(f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *blocks, "</main>"]))
-    for rules, players in by_rules(variants):
-        for name, scores in columns(players).items():
-            means = (f"{figure} {estimate(values).spelt}" for figure, values in scores.items())
-            print_line(f"{name}{rules}: {'; '.join(means)}")
-    return file
-
-
-def body(variants: Sequence[Variant], workdir: Path, home: Path, arguments: Sequence[str]) -> list[str]:
-    """The page, as HTML."""
-    seeds = max(len(variant.runs) for variant in variants)
+    seeds, of_variants = max(map(len, variants.values())), f", {len(variants)} variants" * (len(variants) > 1)
     lines = [
-        f'<p class="eyebrow">motif_jax · {esc(workdir.resolve().name)}</p><h1>{seeds} seeds'
-        f"{f', {len(variants)} variants' if len(variants) > 1 else ''}</h1>",
+        f'<p class="eyebrow">motif_jax · {esc(workdir.resolve().name)}</p><h1>{seeds} seeds{of_variants}</h1>',
         '<p class="lead">A dot is one run: the mean over its evaluated episodes. The mark is the mean over runs, the '
         "shade its 95 % interval over seeds (bootstrap).</p>",
     ]
-    parts = []
-    for rules, players in by_rules(variants):
-        for name, every, runs in players:
-            if missing := [str(seed) for seed in sorted(every) if seed not in runs or runs[seed].own is None]:
+    parts, said = [], []
+    for protocol, rules in protocols_of(variants).items():
+        for name, ran in variants.items():
+            seeds_of = sorted(run.seed for run in runs if run.variant == name)
+            if missing := [str(seed) for seed in seeds_of if seed not in ran or not ran[seed].own(protocol)]:
                 who = esc((f" of {name}" if name else "") + rules)
                 left_out = f"Not evaluated yet{who}: seed {', '.join(missing)}. They are left out."
                 lines.append(f'<p class="absent">{left_out}</p>')
-        scores, constant = without_constant(columns(players))
-        if scores or constant:
-            over = table_over_seeds(scores) if scores else ""
-            alike = (f"{figures.words(name)[0]} {exact(constant[name])}" for name in figures.in_order(constant))
-            same = ", ".join(alike)
-            note = f'<p class="soft">The same in every run: {esc(same)}.</p>' if same else ""
-            parts.append((f"Figures over seeds{esc(rules)}", [over, note]))
-        if len(scores) > 1:
-            parts.append((f"Is it better{esc(rules)}?", [comparison(scores, has_one_reward(players))]))
-    fewest = min(sum(run.evaluated is not None for run in variant.runs.values()) for variant in variants)
+        every = columns(variants, protocol)
+        parts += parts_over_seeds(every, esc(rules), has_one_reward(variants, protocol))
+        for name, scores in every.items():
+            means = (f"{figure} {estimate(values).spelt}" for figure, values in scores.items())
+            said.append(f"{name}{rules}: {'; '.join(means)}")
+    fewest = min(sum(run.evaluated is not None for run in ran.values()) for ran in variants.values())
     if fewest < FEW:
         needs = f"A claim about learning needs at least {FEW} evaluated seeds; these are {fewest}."
         lines.append(f'<p class="absent">{needs}</p>')
     if charts := training(variants):
         parts.append(("Training", [f'<div class="charts">{"".join(charts)}</div>']))
-    parts += [("The runs", [runs_table(variants, home)]), ("How it was made", [made_by(variants, arguments)])]
+    parts += [("The runs", [runs_table(variants, file.parent)]), ("How it was made", [made_by(variants, arguments)])]
     for title, blocks in parts:
         lines += [f"<section><h2>{title}</h2>", *blocks, "</section>"]
-    return lines
+    write_whole(file, page(f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *lines, "</main>"]))
+    for line in said:
+        print_line(line)
+    return file
 
 
-def made_by(variants: Sequence[Variant], arguments: Sequence[str]) -> str:
-    """A table of task, config, commit, machine and command, as HTML."""
-    runs = [one for variant in variants for one in variant.runs.values()]
-    tasks = [one.evaluated.task if one.evaluated else one.head.task or "" for one in runs]
-    command = shlex.join(["python", "-m", "motif_jax.launch", *arguments]) if arguments else ""
-    configs = [text for before, text in itertools.pairwise(arguments) if before in ("--config", "-config")]
-    configs += [text.partition("=")[2] for text in arguments if re.match("--?config=", text)]
-    rows = [
-        ("task", [esc(task) for task in tasks]),
-        ("config", [esc(text) for text in configs]),
-        ("commit", [esc((one.head.machine or {}).get("commit", "")) for one in runs]),
-        ("versions", [one.versions for one in runs]),
-        ("machine", [machine_words(one.head.machine or {}) for one in runs]),
-        ("command", [quoted(command)] if command else []),
-    ]
-    filled = [(name, "; ".join(dict.fromkeys(filter(None, values)))) for name, values in rows]
-    return table(("", ""), [row for row in filled if row[1]], kind="fits")
+def gather(runs: Sequence[PlannedRun], workdir: Path) -> Variants:
+    """Reads the results of all runs."""
+    variants: Variants = {run.variant: {} for run in runs}
+    for run in runs:
+        one = read_record(workdir / run.folder)
+        if one.rows or one.evaluated or one.head.asked:
+            variants[run.variant][run.seed] = one
+    return variants
+
+
+def with_results(variants: Variants) -> list[tuple[int, RunRecord]]:
+    """All runs with their seeds."""
+    return [pair for runs in variants.values() for pair in runs.items()]
+
+
+def protocols_of(variants: Variants) -> dict[str, str]:
+    """The protocols by which runs were evaluated, first the workdirs' own rules; and the end of the titles of each."""
+    players = [one for _, run in with_results(variants) for played in run.players.values() for one in played]
+    titles: dict[str, str] = {}
+    for one in sorted(players, key=lambda one: one.protocol != ""):
+        titles.setdefault(one.protocol, f", {one.rules}" if one.rules else "")
+    return titles or {"": ""}
+
+
+# ---- figures over seeds
+
+
+def columns(variants: Variants, protocol: str = "") -> Scores:
+    """The figures of each variant's policy and of random play, by a protocol's rules."""
+    scores_by_name: Scores = {}
+    for name, runs in variants.items():
+        decoded = by_decoding(name, [run.players.get(protocol, []) for run in runs.values()])
+        own = {name or "the agent": [run.own(protocol) for run in runs.values()]}
+        scores_by_name |= {who: figures.scores_of(players) for who, players in (decoded or own).items()}
+    ran = [(seed, run) for seed, run in with_results(variants) if run.chance(protocol)]
+    if not differences(run for _, run in ran).keys() - {"seed"}:  # then variants repeat the games of random play
+        scores_by_name[CHANCE] = figures.scores_of([*{seed: run.chance(protocol) for seed, run in ran}.values()])
+        if not has_one_reward(variants, protocol):
+            scores_by_name[CHANCE].pop("intrinsic_return", None)
+    return {name: scores for name, scores in scores_by_name.items() if scores}
+
+
+def by_decoding(variant: str, runs: Sequence[Sequence[Player]]) -> dict[str, list[Player | None]]:
+    """The players of each run by decoding of a policy that writes, without values first, and scripted players.
+
+    {} if the policies of these runs do not write. Players that some runs did not evaluate are left out.
+    """
+
+    def called(player: Player) -> str:
+        return f"beta {player.beta:g}, {player.kind}" if player.decoding else player.name
+
+    every = [player for players in runs for player in players]
+    own = [one for one in every if one.decoding and one.path == "."]
+    own.sort(key=lambda one: (one.kind != "sample", one.kind, one.beta))
+    scripted = sorted({one.name for one in every if own and not one.path} - {"random"})
+    by_name = [{called(one): one for one in reversed(players)} for players in runs]
+    before = f"{variant}: " if variant else ""
+    return {
+        f"{before}{name}": [players[name] for players in by_name]
+        for name in (*map(called, own), *scripted)
+        if all(name in players for players in by_name)
+    }
+
+
+def has_one_reward(variants: Variants, protocol: str = "") -> bool:
+    """Whether each seed has the same learnt reward in all variants."""
+    played = [(seed, run.own(protocol), run.chance(protocol)) for seed, run in with_results(variants)]
+    rewards = {(seed, player.reward) for seed, *players in played for player in players if player}
+    return len(rewards) == len({seed for seed, _ in rewards})
+
+
+def parts_over_seeds(every: Scores, rules: str, one_reward: bool) -> list[tuple[str, list[str]]]:
+    """The parts with figures and comparisons, of one protocol: titles and HTML.
+
+    Figures that differ between runs, as those of a single run do, are in the tables; the others in a sentence.
+    """
+    constant: dict[str, float] = {}
+    for figure in {figure: None for scores in every.values() for figure in scores}:
+        values = np.concatenate([scores[figure] for scores in every.values() if figure in scores])
+        if len(values) > 1 and (values == values[0]).all():
+            constant[figure] = values[0]
+    kept = {name: {f: values for f, values in scores.items() if f not in constant} for name, scores in every.items()}
+    scores, parts = {name: of for name, of in kept.items() if of}, []
+    if every:
+        same = ", ".join(f"{figures.words(name)[0]} {exact(constant[name])}" for name in figures.in_order(constant))
+        note = f'<p class="soft">The same in every run: {esc(same)}.</p>' if same else ""
+        parts.append((f"Figures over seeds{rules}", [table_over_seeds(scores) if scores else "", note]))
+    if len(scores) > 1:
+        parts.append((f"Is it better{rules}?", [comparison(scores, one_reward)]))
+    return parts
 
 
 def table_over_seeds(variants: Scores) -> str:
@@ -409,13 +450,13 @@ def table_over_seeds(variants: Scores) -> str:
         what, note = figures.words(figure)
         side = figures.better(figure, names)
         cells = [noted(esc(what), "; ".join(filter(None, (note, f"{side} is better" if side else ""))))]
-        for number, name in enumerate(variants):
+        for name, colour in zip(variants, itertools.cycle(COLOURS), strict=False):
             if name not in values:
                 cells.append(cell(None))
                 continue
             interval, middle = intervals[name], figures.interquartile_mean(values[name])
             sheet.append((what, name, interval.mean, interval.low, interval.high, middle, len(values[name]), side))
-            scale = dots(values[name].tolist(), interval, low, high, COLOURS[number % len(COLOURS)])
+            scale = track(interval, low, high, colour, values[name].tolist())
             cells.append(cell(interval, f" · IQM {exact(middle)}") + scale)
         rows.append(cells)
     head = ("figure", "of", "mean", "low", "high", "interquartile mean", "seeds", "better")
@@ -430,11 +471,11 @@ def comparison(variants: Scores, one_reward: bool) -> str:
     measured = {figure for scores in variants.values() for figure in scores}
     rows = []
     for ours, theirs in pairs:
-        shared = [figure for figure in variants[ours] if figure in variants[theirs]]
-        for figure in (one for one in shared if one != "intrinsic_return" or one_reward):
-            first, second = variants[ours][figure], variants[theirs][figure]
-            side, needed = figures.better(figure, measured), figures.seeds_needed(first, second)
-            sign = -1.0 if side == "lower" else 1.0
+        for figure, first in variants[ours].items():
+            if figure not in variants[theirs] or (figure == "intrinsic_return" and not one_reward):
+                continue
+            second, side = variants[theirs][figure], figures.better(figure, measured)
+            sign, needed = -1.0 if side == "lower" else 1.0, figures.seeds_needed(first, second)
             rows.append([
                 f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(figures.words(figure)[0]), side or "not known",
                 f"{first.mean() - second.mean():+.2f}", figures.improvement(sign * first, sign * second).spelt,
@@ -448,134 +489,56 @@ def comparison(variants: Scores, one_reward: bool) -> str:
     )
 
 
-def training(variants: Sequence[Variant]) -> list[str]:
+# ---- the other parts of the page
+
+
+def training(variants: Variants) -> list[str]:
     """Curves of training: the mean over the seeds of each variant, with its interval."""
     charts = []
-    runs = [one for variant in variants for one in variant.runs.values()]
-    for name, title, note in figures.curves_of(metric for one in runs for row in one.rows for metric in row):
+    for name, title, note in curves_of(run for _, run in with_results(variants)):
         lines, bands = {}, {}
-        for variant in variants:
-            label = variant.name or "mean over seeds"
-            drawn = [figures.curve(one.rows, name) for one in variant.runs.values()]
-            if over := figures.band([points for points in drawn if points]):
+        for variant, runs in variants.items():
+            label = variant or "mean over seeds"
+            if over := figures.band([points for one in runs.values() if (points := figures.curve(one.rows, name))]):
                 lines[label], bands[label] = over
         if len({value for points in lines.values() for _, value in points}) > 1:
             charts.append(curves(lines, "steps", title=title, note=note, bands=bands))
     return charts
 
 
-def runs_table(variants: Sequence[Variant], home: Path) -> str:
+def runs_table(variants: Variants, home: Path) -> str:
     """All runs with links to their own pages; as CSV also with the figures of each."""
     rows, sheet = [], []
-    runs = [(variant.name, seed, one) for variant in variants for seed, one in sorted(variant.runs.items())]
-    shown = figures.in_order(figure for _, _, one in runs if one.evaluated for figure in one.evaluated.figures)
-    for name, seed, one in runs:
-        target, title = link(one.path, home), f"{name} seed {seed}".strip()
-        named = f'<a href="{esc(target)}">{esc(title)}</a>' if target else esc(title)
-        done, own = one.head, one.evaluated.figures if one.evaluated else {}
-        episodes = one.evaluated.episodes if one.evaluated else None
-        rows.append([named, amount(done.steps), duration(done.seconds), "–" if episodes is None else f"{episodes:,}"])
-        means = [interval.mean if (interval := own.get(figure)) else None for figure in shown]
-        sheet.append((name, seed, done.steps, done.seconds, episodes, *means))
+    players = [player for _, run in with_results(variants) if (player := run.evaluated)]
+    shown = figures.in_order(figure for player in players for figure in player.figures)
+    for name, ran in variants.items():
+        for seed, run in sorted(ran.items()):
+            done, own = run.head, run.evaluated
+            means = [interval.mean if own and (interval := own.figures.get(figure)) else None for figure in shown]
+            named = linked(f"{name} seed {seed}".strip(), run.path, home)
+            rows.append([named, amount(done.steps), duration(done.seconds), f"{own.episodes:,}" if own else "–"])
+            sheet.append((name, seed, done.steps, done.seconds, own.episodes if own else None, *means))
     head = ("variant", "seed", "steps", "seconds", "episodes", *(figures.words(figure)[0] for figure in shown))
     names = ("run", "steps", "trained for", "episodes evaluated")
     return table(names, rows, (1, 2, 3), kind="fits", sheet=(head, sheet))
 
 
-def gather(runs: Sequence[PlannedRun], workdir: Path) -> list[Variant]:
-    """Reads the results of all runs and groups them by variant."""
-    variants: dict[str, Variant] = {}
-    for run in runs:
-        variant = variants.setdefault(run.variant, Variant(run.variant, [], {}))
-        variant.seeds.append(run.seed)
-        one = read_record(workdir / run.folder)
-        if one.rows or one.evaluated or one.head.asked:
-            variant.runs[run.seed] = one
-    return list(variants.values())
-
-
-def by_rules(variants: Sequence[Variant]) -> list[tuple[str, list[Variant]]]:
-    """The variants as each protocol evaluated them, first by the workdirs' own rules, with the end of its titles."""
-    runs = [one for variant in variants for one in variant.runs.values()]
-    own = [""] if any(one.players for one in runs) else []
-    evaluations = []
-    for protocol in dict.fromkeys([*own, *(name for one in runs for name in one.by_protocol if name)]) or [""]:
-        played = []
-        for variant in variants:
-            ran = variant.runs.items()
-            by_seed = {seed: run._replace(players=run.by_protocol.get(protocol, [])) for seed, run in ran}
-            played.append(variant._replace(runs=by_seed))
-        rules = next((one.rules for each in played for run in each.runs.values() for one in run.players), "")
-        evaluations.append((f", {rules}" if rules else "", played))
-    return evaluations
-
-
-def columns(variants: Sequence[Variant]) -> Scores:
-    """The figures of each variant's policy and of random play: by name, by figure, a value per seed. [S] each"""
-    scores_by_name: Scores = {}
-    for variant in variants:
-        if decoded := by_decoding(variant):
-            scores_by_name |= decoded
-        else:
-            scores_by_name[variant.name or "the agent"] = scores_of([one.own for one in variant.runs.values()])
-    runs = [(seed, one) for variant in variants for seed, one in variant.runs.items() if one.chance]
-    if not differences([one for _, one in runs]).keys() - {"seed"}:  # then variants repeat the games of random play
-        scores_by_name[CHANCE] = scores_of([*{seed: one.chance for seed, one in runs}.values()])
-        if not has_one_reward(variants):
-            scores_by_name[CHANCE].pop("intrinsic_return", None)
-    return {name: scores for name, scores in scores_by_name.items() if scores}
-
-
-def has_one_reward(variants: Sequence[Variant]) -> bool:
-    """Whether each seed has the same learnt reward in all variants."""
-    runs = [(seed, run) for variant in variants for seed, run in variant.runs.items()]
-    players = [(seed, player) for seed, run in runs for player in (run.own, run.chance) if player]
-    return len({(seed, player.reward) for seed, player in players}) == len({seed for seed, _ in players})
-
-
-def by_decoding(variant: Variant) -> Scores:
-    """The figures of each decoding of a policy that writes, without values first, and of scripted players.
-
-    {} if the policies of these runs do not write. Players that some runs did not evaluate are left out.
-    """
-
-    def called(player: Player) -> str:
-        return f"beta {player.beta:g}, {player.kind}" if player.decoding else player.name
-
-    runs = list(variant.runs.values())
-    every = [one for run in runs for one in run.players]
-    own = [one for one in every if one.decoding and one.path == "."]
-    own.sort(key=lambda one: (one.kind != "sample", one.kind, one.beta))
-    scripted = sorted({one.name for one in every if own and not one.path} - {"random"})
-    before = f"{variant.name}: " if variant.name else ""
-    players_by_name = {
-        f"{before}{name}": [next((one for one in run.players if called(one) == name), None) for run in runs]
-        for name in (*map(called, own), *scripted)
-    }
-    return {name: scores_of(players) for name, players in players_by_name.items() if None not in players}
-
-
-def scores_of(players: Sequence[Player | None]) -> dict[str, np.ndarray]:
-    """The figures that all of these players have, a value per player. [S] each"""
-    measured = [player.figures for player in players if player]
-    return {
-        name: np.array([interval.mean for one in measured if (interval := one[name])])
-        for name in (measured[0] if measured else ())
-        if all(one.get(name) for one in measured)
-    }
-
-
-def without_constant(variants: Scores) -> tuple[Scores, dict[str, float]]:
-    """The figures that differ between runs, by name, as those of a single run do; and the value of each other one."""
-    values: dict[str, list[float]] = {}
-    for figure, array in (item for scores in variants.values() for item in scores.items()):
-        values.setdefault(figure, []).extend(array.tolist())
-    constant = {figure: one[0] for figure, one in values.items() if len(set(one)) == 1 < len(one)}
-    kept = {
-        name: {figure: array for figure, array in scores.items() if figure not in constant}
-        for name, scores in variants.items()
-    }
-    return {name: scores for name, scores in kept.items() if scores}, constant
+def made_by(variants: Variants, arguments: Sequence[str]) -> str:
+    """A table of task, config, commit, machine and command, as HTML."""
+    runs = [run for _, run in with_results(variants)]
+    command = shlex.join(["python", "-m", "motif_jax.launch", *arguments]) if arguments else ""
+    configs = [text for before, text in itertools.pairwise(arguments) if before in ("--config", "-config")]
+    configs += [text.partition("=")[2] for text in arguments if re.match("--?config=", text)]
+    rows = [
+        ("task", [esc(one.evaluated.task if one.evaluated else one.head.task or "") for one in runs]),
+        ("config", [esc(text) for text in configs]),
+        ("commit", [esc(one.machine.get("commit", "")) for one in runs]),
+        ("versions", [one.versions for one in runs]),
+        ("machine", [machine_words(one.machine) for one in runs]),
+        ("command", [quoted(command)] if command else []),
+    ]
+    filled = [(name, "; ".join(dict.fromkeys(filter(None, values)))) for name, values in rows]
+    return table(("", ""), [row for row in filled if row[1]], kind="fits")
 
 
 STAGE = Stage(

@@ -22,13 +22,12 @@ from motif_jax.structs import Stopped, UserError
 
 PLACE, WRITES, MEMORY, DEVICE = range(4)  # kinds of remedies; `_remedy` names their flags
 NO_DEVICE_MEMORY = -1  # an addition to the numbers of `errno`
+USUAL = (errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP)  # may be part of normal operation
 REMEDIES = {  # by error number
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), (PLACE, WRITES)),
     errno.EFBIG: (WRITES,),
-    **dict.fromkeys((errno.EROFS, errno.EIO, errno.ESTALE), (PLACE,)),
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP), (PLACE,)),
-    **dict.fromkeys((errno.ENOMEM, errno.EMFILE, errno.ENFILE), (MEMORY,)),
-    errno.EAGAIN: (MEMORY,),  # the limit of processes or threads
+    **dict.fromkeys((errno.EROFS, errno.EIO, errno.ESTALE, *USUAL), (PLACE,)),
+    **dict.fromkeys((errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN), (MEMORY,)),  # EAGAIN: threads, processes
     NO_DEVICE_MEMORY: (DEVICE,),
 }
 LIMITS = {  # limits of this process by error number, and the command for each; mentioned if the limit is set
@@ -37,8 +36,6 @@ LIMITS = {  # limits of this process by error number, and the command for each; 
     errno.EAGAIN: (resource.RLIMIT_NPROC, "`ulimit -u`"),
     errno.EMFILE: (resource.RLIMIT_NOFILE, "`ulimit -n`"),
 }
-# Never part of normal operation, as a missing permission or a name that is too long may be.
-UNEXPECTED = REMEDIES.keys() - {errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ELOOP}
 OF_LIBRARY = re.compile(r"os_error_code='(\d+)'")  # in messages of tensorstore, which orbax uses
 FILE_OF_LIBRARY = re.compile(r"local file \"([^\"]+)\"")
 OF_TEMPFILE = re.compile(r"/(tmp|motif_jax-)\w+")  # generated names of temporary files
@@ -65,7 +62,7 @@ def find_refusal(error: BaseException) -> Refusal | None:
         seen.add(id(link))
         refusal = _read(link)
         # A usual error, such as a missing file, may be handled when an unrelated exception is raised.
-        if refusal and (is_cause or refusal.number in UNEXPECTED):
+        if refusal and (is_cause or refusal.number in REMEDIES.keys() - USUAL):
             return refusal
         if isinstance(link, BaseExceptionGroup):
             links += [(inner, is_cause) for inner in link.exceptions]
@@ -86,8 +83,8 @@ def is_about_the_file(error: BaseException) -> bool:
 def _read(error: BaseException) -> Refusal | None:
     if isinstance(error, OSError) and error.errno is not None and type(error).__module__ == "builtins":
         file = error.filename if error.filename is not None else error.filename2
-        file = os.fsdecode(file) if isinstance(file, bytes) else file  # or the number of a descriptor
-        return Refusal(error.errno, error.strerror or os.strerror(error.errno), "" if file is None else str(file))
+        file = "" if file is None else os.fsdecode(file) if isinstance(file, bytes) else str(file)  # or a descriptor
+        return Refusal(error.errno, error.strerror or os.strerror(error.errno), file)
     text = str(error)
     first = text.partition("\n")[0]
     if isinstance(error, MemoryError):
@@ -129,9 +126,8 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
             raise UserError(f"{who}the directory {str(workdir)!r} was removed or replaced meanwhile (--workdir)")
     except Exception as error:
         refusal = find_refusal(error)
-        if refusal is None or isinstance(error, UserError | Stopped):
-            raise
-        if refusal.file in OUTPUTS:  # `startup.run_program` explains those
+        # `startup.run_program` explains those of the standard streams.
+        if refusal is None or isinstance(error, UserError | Stopped) or refusal.file in OUTPUTS:
             raise
         if refusal.number in (errno.ENOSPC, errno.EDQUOT) and not refusal.file:  # it was about an open file
             places = [place for place in (workdir, _temporary()) if place.exists()]

@@ -81,7 +81,7 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
     shown = {replay.action_name(number) for number in range(replay.steps)}
     assert shown <= {f"{action} ({option})" for action in ACTIONS for option in ("stairs", "gold")}
     assert pack(replay)["options"] == ["stairs", "gold"]
-    names = [label(player) for player in read_record(whole).players]
+    names = [label(player) for player in read_record(whole).players[""]]
     assert names == [f"the agent, step {step:,}", f"the agent, gold alone, step {step:,}", "random play"]
     config.evaluate.beside = "#silver"
     with pytest.raises(UserError, match=r"stairs, gold, not 'silver' \(--config.evaluate.beside\)"):

@@ -25,7 +25,7 @@ from motif_jax.language.config import find_trained
 from motif_jax.language.hub import write_adapter, write_language_model
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
 from motif_jax.pages.blocks import Interval, exact
-from motif_jax.pages.figures import SUMMARIES, estimate, in_order
+from motif_jax.pages.figures import SUMMARIES, Player, estimate, in_order, scores_of
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.decoding import TRAINED
 from motif_jax.policies.model import read_policy
@@ -179,7 +179,8 @@ def find_results(workdir: Path, step: int) -> tuple[dict[str, Any], bytes | None
     if training.get("env_steps") == step:
         names = ("env_steps", "seconds", "machine")
         results["training"] = {name: training[name] for name in names if name in training}
-    own, replay = {name: one for name, one in _own_evaluations(workdir).items() if one["step"] == step}, None
+    every, replay = Run(workdir).read_each(SUMMARIES, dict).items(), None
+    own = {name: one for name, one in every if one["path"] == "." and one["step"] == step and not one.get("option")}
     for name in sorted(own, key=lambda name: (own[name].get("protocol", TASK) != TASK, own[name]["greedy"], name)):
         summary, protocol = own[name], own[name].get("protocol", TASK)
         beside = read_json(workdir / "evaluate" / f"{CHANCE}{suffix(protocol)}" / SUMMARY) or {}
@@ -200,24 +201,17 @@ def find_over_seeds(workdir: Path) -> dict[str, Any]:
     """
     if not SEED.fullmatch(workdir.resolve().name):
         return {}
-    latest = []
+    latest: list[Player] = []
     for run in sorted(path for path in workdir.resolve().parent.iterdir() if SEED.fullmatch(path.name)):
-        own = _own_evaluations(run).values()
-        by_rules = [one for one in own if one.get("protocol", TASK) == TASK and not one["greedy"]]
-        latest += sorted(by_rules, key=lambda one: -one["step"])[:1]
+        every = Run(run).read_each(SUMMARIES, Player).values()
+        own = [one for one in every if one.path == "." and not (one.protocol or one.option or one.greedy)]
+        latest += [max(own, key=lambda one: one.step)] if own else []
     if len(latest) < 2:
         return {}
-    scores = [{figure: one["mean"] for figure, one in summary["figures"].items() if one} for summary in latest]
-    steps = [summary["step"] for summary in latest]
-    shared = [figure for figure in scores[0] if all(figure in means for means in scores)]
-    estimates = {figure: estimate(np.array([means[figure] for means in scores])) for figure in shared}
+    steps = [player.step for player in latest]
+    estimates = {figure: estimate(values) for figure, values in scores_of(latest).items()}
     over_seeds = {name: {"mean": one.mean, "low": one.low, "high": one.high} for name, one in estimates.items()}
-    return {"seeds": len(scores), "trained_steps": [min(steps), max(steps)], "over_seeds": over_seeds}
-
-
-def _own_evaluations(workdir: Path) -> dict[str, Facts]:
-    every = Run(workdir).read_each(SUMMARIES, dict)
-    return {name: one for name, one in every.items() if one["path"] == "." and not one.get("option")}
+    return {"seeds": len(latest), "trained_steps": [min(steps), max(steps)], "over_seeds": over_seeds}
 
 
 # ---- the card: README.md with the YAML front matter of the Hugging Face Hub
