@@ -546,21 +546,19 @@ def as_ebnf(readable: Readable) -> str:
     There is one rule per type and strength. It cannot say how many nodes and levels a program has, nor which values
     change; at most one blank stands between two terminals.
     """
-    rules = {name: [*ways] for name, ways in SPELT.items()}
     names = {type_: [f'"{name}"' for name, entry in readable.entries.items() if entry.type == type_] for type_ in TYPES}
-    rules["name"] = [*names[TEXTS], '"(" name ")"']
-    rules["root"] = [_any_of(rules, NUMERIC, STRENGTHS[0])]
+    weakest, *_, strongest = STRENGTHS
+    rules = SPELT | {"name": [*names[TEXTS], '"(" name ")"'], "root": [_any_of(NUMERIC, weakest)]}
     for type_, called in TYPES.items():
         for strength, stronger in itertools.pairwise(STRENGTHS):
-            rules[f"{called}{strength}"] = [f"{called}{stronger}", *_operated(rules, type_, strength, stronger)]
+            rules[f"{called}{strength}"] = [f"{called}{stronger}", *_operated(type_, strength, stronger)]
         plain = {NUMBER: ["number"], TEXTS: ["word"]}.get(type_, [])
-        calls = [call for name, one in FUNCTIONS.items() if one.result == type_ for call in _calls(rules, name)]
         for name, prefix in PREFIXES.items():
             if prefix.result == type_:
-                strength = min(one for one in STRENGTHS if one >= prefix.strength)
-                blank = " " * name.isalpha()
-                plain.append(f'"{name}{blank}" s {_any_of(rules, prefix.takes, strength)}')
-        rules[f"{called}{STRENGTHS[-1]}"] = [*plain, *names[type_], *calls, f'"(" s {called}{STRENGTHS[0]} s ")"']
+                operand = _any_of(prefix.takes, min(one for one in STRENGTHS if one >= prefix.strength))
+                plain.append(f'"{name}{" " * name.isalpha()}" s {operand}')
+        calls = [call for name, one in FUNCTIONS.items() if one.result == type_ for call in _calls(name, one)]
+        rules[f"{called}{strongest}"] = [*plain, *names[type_], *calls, f'"(" s {called}{weakest} s ")"']
     finite, count = set[str](), -1  # rules from which a text can be made: without grids, not all can
     while len(finite) > count:
         count = len(finite)
@@ -573,35 +571,26 @@ def _refers(way: str) -> set[str]:
     return {*re.findall("[a-z][a-z0-9-]*", FIXED.sub("", way))}
 
 
-def _any_of(rules: dict[str, list[str]], types: tuple[str, ...], strength: int) -> str:
-    ways = [f"{TYPES[type_]}{strength}" for type_ in types]
-    name = ways[0] if len(ways) == 1 else f"{'-'.join(TYPES[type_] for type_ in types)}{strength}"
-    if len(ways) > 1:
-        rules[name] = ways
-    return name
+def _any_of(types: tuple[str, ...], strength: int) -> str:
+    ways = " | ".join(f"{TYPES[type_]}{strength}" for type_ in types)
+    return ways if len(types) == 1 else f"({ways})"
 
 
-def _operated(rules: dict[str, list[str]], type_: str, strength: int, stronger: int) -> list[str]:
+def _operated(type_: str, strength: int, stronger: int) -> list[str]:
     """The ways to make a value of a type by operators of a strength."""
-    ways: dict[str, None] = {}
+    ways: dict[tuple[str, str, bool], list[str]] = {}  # by the operands, and whether it can be a left one: 1 + 2 + 3
     for name, operator in OPERATORS.items():
         for lefts, rights, result in operator.rules:
-            if operator.strength != strength or result != type_:
-                continue
-            left, right = (_any_of(rules, types, stronger) for types in (lefts, rights))
-            rest = f"{TYPES[type_]}{strength}-{left}-{right}"  # llama.cpp takes no "_"
-            text = f'" {name} "' if name.isalpha() else f's "{name}" s'
-            way = f"{text} {'divisor' if operator.divides else right}"
-            rules[rest] = [*dict.fromkeys([*rules.get(rest, ()), way])]
-            ways[f"{left} {rest}{'+' * (result in lefts)}"] = None  # such as 1 + 2 + 3
-    return [*ways]
+            if (operator.strength, result) == (strength, type_):
+                left, right = _any_of(lefts, stronger), _any_of(rights, stronger)
+                text = f'" {name} "' if name.isalpha() else f's "{name}" s'
+                way = f"{text} {'divisor' if operator.divides else right}"
+                ways.setdefault((left, right, result in lefts), []).append(way)
+    return [f"{left} ({' | '.join(rest)}){'+' * is_chain}" for (left, _, is_chain), rest in ways.items()]
 
 
-def _calls(rules: dict[str, list[str]], name: str) -> list[str]:
-    function, ways = FUNCTIONS[name], []
+def _calls(name: str, function: Function) -> Iterator[str]:
     for count in range(function.least, len(function.args) + 1):
-        args = function.args[len(function.args) - count :] if name == "says" else function.args[:count]
-        written = [BY_FORMS.get(arg.forms) or _any_of(rules, arg.types, STRENGTHS[0]) for arg in args]
-        inner = ' s "," s '.join(written)
-        ways.append(f'"{name}" s "(" s {inner} s ")"')
-    return ways
+        args = function.args[-count:] if name == "says" else function.args[:count]
+        inner = ' s "," s '.join(BY_FORMS.get(arg.forms) or _any_of(arg.types, STRENGTHS[0]) for arg in args)
+        yield f'"{name}" s "(" s {inner} s ")"'
