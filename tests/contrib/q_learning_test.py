@@ -45,13 +45,13 @@ def batch(number):
 
 
 def transitions(steps):
-    """Of a batch, one by one: (what was seen, action, reward, what followed, terminated, truncated)."""
+    """Of a batch, one by one: (what was seen, action, reward, terminated, truncated, what followed)."""
     seen = steps.observations["x"]
     for t, game in itertools.product(range(T), range(B)):
         terminated, truncated = bool(steps.terminated[t, game]), bool(steps.truncated[t, game])
         following = seen[t, game] if truncated else seen[t + 1, game]
-        yield (float(seen[t, game]), int(steps.action[t, game]), float(steps.reward[t, game]), float(following),
-               terminated, truncated)  # fmt: skip
+        yield (float(seen[t, game]), int(steps.action[t, game]), float(steps.reward[t, game]), terminated, truncated,
+               float(following))  # fmt: skip
 
 
 add_batch, draw_some = jax.jit(q_learning.add), jax.jit(draw, static_argnums=2)
@@ -110,12 +110,12 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew(bootstrap)
 
     new, metrics = learn(rollouts)
     key = jax.random.split(jax.random.fold_in(jax.random.key(3), 7), 1)[0]
-    drawn = jax.tree.map(np.asarray, draw_some(add_batch(empty, steps), key, 40))
+    drawn, after = jax.tree.map(np.asarray, draw_some(add_batch(empty, steps), key, 40))
     assert drawn.terminated.any()
     assert drawn.truncated.any()
 
     def loss_of(q):
-        following = drawn.following["x"] @ params["q"]  # no gradient passes through it
+        following = after["x"] @ params["q"]  # no gradient passes through it
         return slow_loss(drawn.observations["x"] @ q, following, drawn, 0.9, bootstrap == "never")
 
     assert metrics["loss"] == pytest.approx(loss_of(params["q"]), rel=1e-5)

@@ -271,10 +271,10 @@ def test_the_program_whose_agent_plays_best_is_chosen_or_the_judge_decides(tmp_p
     def train(config, program, workdir):
         trained.append((f"{workdir.parent.name}/{workdir.name}", program.text))
         figure = worth if program.text == "gained(gold) + stairs" else 1.0
-        return job.Training({"return": [figure, 0.0]}, (0.0, figure))
+        return {"return": [figure, 0.0]}, (0.0, figure)
 
     monkeypatch.setattr(job, "train", train)
-    monkeypatch.setattr(job, "see_agents", lambda config, workdir, evidence, *_: evidence)
+    monkeypatch.setattr(job.Loop, "see_agents", lambda *_: None)
     server = model(
         "gained(gold) + stairs", "gained(gold)", "gained(gold) + 0", "2 * gained(gold)",
         "3 * gained(gold)", "gained(gold) + stairs", "gained(gold)", "0 + gained(gold)",
@@ -292,14 +292,15 @@ def test_the_program_whose_agent_plays_best_is_chosen_or_the_judge_decides(tmp_p
 
 def test_the_best_is_chosen_anew_when_the_judge_has_seen_agents(tmp_path, monkeypatch, model):
     def train(config, program, workdir):
-        return job.Training({"return": [1.0, 0.0]}, (float(program.text == "gained(gold)"),))
+        return {"return": [1.0, 0.0]}, (float(program.text == "gained(gold)"),)
 
-    def see_agents(config, workdir, evidence, agents, *_):
+    def see_agents(loop, agents, file):
         assert len(agents) == 2
-        return evidence._replace(choosing=job.Pairs(evidence.choosing.episodes, 1 - evidence.choosing.judged))
+        choosing = loop.evidence.choosing
+        loop.evidence.choosing = choosing._replace(judged=1 - choosing.judged)
 
     monkeypatch.setattr(job, "train", train)
-    monkeypatch.setattr(job, "see_agents", see_agents)
+    monkeypatch.setattr(job.Loop, "see_agents", see_agents)
     server = model("gained(gold)", "once(steps_left < 40)", "gained(gold)")  # the second has equal returns: a coin
     _, record = run(with_trainings(server, proposals=2, trainings=2, steps=8_000), tmp_path)
     assert record["best"]["program"] == "once(steps_left < 40)"
@@ -332,8 +333,8 @@ def test_a_number_sign_in_quotes_begins_no_comment():
 
 
 def test_the_order_of_liked_captions_is_that_of_the_games():
-    recorded = job.RecordedEpisodes([], [], [["b", "a", "c", "b"], ["d"]])
-    assert job.liked_captions(recorded, job.Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
+    captions = [["b", "a", "c", "b"], ["d"]]
+    assert job.liked_captions(captions, job.Pairs(np.array([[0, 1]]), np.array([0.0]))) == ["b", "a", "c"]
 
 
 @pytest.fixture(scope="module")
@@ -344,14 +345,14 @@ def tried():
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T
     judged = job.Pairs(pairs, np.where(first == second, 0.5, second > first))
-    texts = ["\n".join(captions) for captions in recorded.captions]
-
-    brief = Brief("gold", "", READABLE, {}, job.liked_captions(recorded, judged))
-    evidence = job.Evidence(recorded, texts, judged, judged, None, brief)
+    evidence = job.Evidence.__new__(job.Evidence)  # without a judge
+    evidence.recorded, evidence.choosing, evidence.learnt, evidence.readable = recorded, judged, None, READABLE
+    evidence.texts = ["\n".join(captions) for captions in recorded.captions]
+    evidence.brief = Brief("gold", "", READABLE, {}, job.liked_captions(recorded.captions, judged))
 
     def run(program):
-        results = job.examine(check(program, READABLE), evidence)
-        return results, "\n".join(job.describe(results, evidence))
+        results = evidence.examine(check(program, READABLE))
+        return results, "\n".join(evidence.describe(results))
 
     return run
 
@@ -376,7 +377,7 @@ SAYS_GOLD = 'once(says("You pick up a gold piece."))'
 def test_defects_of_a_program_are_found(tried, program, agreement, said):
     results, words = tried(program)
     if agreement is not None:
-        assert results.agreement == agreement
+        assert results.figures["agreement"] == agreement
     if said is not None:
         assert said in words
     elif agreement == 1.0:

@@ -142,28 +142,16 @@ class ReplayBuffer(NamedTuple):
     added: jax.Array  # total number of added batches. int32
 
 
-class Transitions(NamedTuple):
-    """n single steps."""
-
-    observations: Mapping[str, jax.Array]  # before the action. [n, ...]
-    action: jax.Array  # [n] int32
-    reward: jax.Array  # [n] float32
-    following: Mapping[str, jax.Array]  # after the action; before it if truncated. [n, ...]
-    terminated: jax.Array  # [n] bool
-    truncated: jax.Array  # [n] bool
-
-
 def make_replay(
     batches: int, length: int, games: int, observations: Mapping[str, jax.ShapeDtypeStruct]
 ) -> ReplayBuffer:
     """An empty buffer of N `batches`, each of T steps (`length`) of B `games`; `observations`: of one game."""
-
-    def zeros(steps: int, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
-        return jnp.zeros((batches, steps, games, *shape), dtype)
-
-    seen = {name: zeros(length + 1, spec.shape, spec.dtype) for name, spec in observations.items()}
-    kinds = jnp.int32, jnp.float32, bool, bool
-    return ReplayBuffer(StoredSteps(seen, *(zeros(length, (), kind) for kind in kinds)), jnp.zeros((), jnp.int32))
+    shape = batches, length, games
+    seen = {
+        name: jnp.zeros((batches, length + 1, games, *spec.shape), spec.dtype) for name, spec in observations.items()
+    }
+    others = [jnp.zeros(shape, kind) for kind in (jnp.int32, jnp.float32, bool, bool)]
+    return ReplayBuffer(StoredSteps(seen, *others), jnp.zeros((), jnp.int32))
 
 
 def add(replay: ReplayBuffer, steps: StoredSteps, usable: jax.Array | bool = True) -> ReplayBuffer:
@@ -179,8 +167,12 @@ def count_steps(replay: ReplayBuffer) -> jax.Array:
     return jnp.minimum(replay.added, batches) * (length * games)
 
 
-def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> Transitions:
-    """Draws `count` transitions with replacement; at least one batch must have been added."""
+def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> tuple[StoredSteps, Mapping[str, jax.Array]]:
+    """Draws n = `count` steps with replacement; at least one batch must have been added. [n, ...] each
+
+    Returns them with the observations before the action, and the observations after it; for a truncated step, those
+    before it.
+    """
     steps, shape = replay.steps, replay.steps.action.shape
     # The first of two keys: earlier versions used the other one, and resumed runs go on with the same draws.
     index = jax.random.randint(jax.random.split(key)[0], (count,), 0, count_steps(replay))
@@ -188,7 +180,7 @@ def draw(replay: ReplayBuffer, key: jax.Array, count: int) -> Transitions:
     action, reward, terminated, truncated = (array[batch, t, game] for array in steps[1:])
     after = t + 1 - (truncated & ~terminated)  # the observation after a cut belongs to another episode
     seen, following = ({key: rows[batch, at, game] for key, rows in steps.observations.items()} for at in (t, after))
-    return Transitions(seen, action, reward, following, terminated, truncated)
+    return StoredSteps(seen, action, reward, terminated, truncated), following
 
 
 class QState(NamedTuple):
@@ -205,23 +197,6 @@ def init_q_state(params: Any, settings: Settings, replay: ReplayBuffer) -> QStat
     return QState(params, make_optimizer(settings).init(params), jnp.zeros((), jnp.int32), replay)
 
 
-def td_loss(q: jax.Array, drawn: Transitions, target: jax.Array) -> tuple[jax.Array, Metrics]:
-    """Returns the loss, [], and metrics, for Q of all actions, [n, A], transitions, and targets, [n]."""
-    chex.assert_rank([q, target], [2, 1])
-    chosen = jnp.take_along_axis(q, drawn.action[:, None], -1)[:, 0]
-    loss = optax.huber_loss(chosen, target).mean()
-    log_all = jax.nn.log_softmax(q)
-    means = {
-        "loss": loss,
-        "td_error": jnp.abs(chosen - target).mean(),
-        "value_mean": chosen.mean(),
-        "value_max": chosen.max(),
-        "target_mean": target.mean(),
-        "entropy": -(jnp.exp(log_all) * log_all).sum(-1).mean(),
-    }
-    return loss, means
-
-
 def make_q_update(
     unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, replay: ReplaySettings, seed: int
 ) -> Callable[..., Any]:
@@ -232,17 +207,25 @@ def make_q_update(
     parameters and optimizer are not changed, and `metrics["finite"]` is 0. Draws depend only on the seed and the
     version. `unroll`: of a network without memory, whose logits are Q. `shape_rewards`: see update.py.
     """
-    optimizer = make_optimizer(settings)
+    optimizer, count = make_optimizer(settings), replay.minibatch_size
     num_steps = settings.num_epochs * settings.num_minibatches
 
     def values_of(params: Any, frozen: Any, observations: Mapping[str, jax.Array]) -> jax.Array:
         """Computes Q of all actions in n states. [n, ...] -> [n, A]"""
         single = {name: array[None] for name, array in observations.items()}  # T = 1
-        count = replay.minibatch_size
         return unroll(params, frozen, single, jnp.ones((1, count), bool), jnp.zeros((count, 0)))[0][0]
 
-    def loss_of(params: Any, frozen: Any, drawn: Transitions, target: jax.Array) -> tuple[jax.Array, Metrics]:
-        return td_loss(values_of(params, frozen, drawn.observations), drawn, target)
+    def loss_of(params: Any, frozen: Any, drawn: StoredSteps, target: jax.Array) -> tuple[jax.Array, Metrics]:
+        q = values_of(params, frozen, drawn.observations)
+        chex.assert_rank([q, target], [2, 1])
+        chosen = jnp.take_along_axis(q, drawn.action[:, None], -1)[:, 0]
+        loss = optax.huber_loss(chosen, target).mean()
+        log_all = jax.nn.log_softmax(q)
+        return loss, {
+            "loss": loss, "td_error": jnp.abs(chosen - target).mean(), "value_mean": chosen.mean(),
+            "value_max": chosen.max(), "target_mean": target.mean(),
+            "entropy": -(jnp.exp(log_all) * log_all).sum(-1).mean(),
+        }  # fmt: skip
 
     def update(state: QState, frozen: Any, rollouts: Rollouts) -> tuple[QState, Metrics]:
         with jax.named_scope("rewards"):
@@ -257,12 +240,12 @@ def make_q_update(
         def step(learnt: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], Metrics]:
             params, optimizer_state = learnt
             with jax.named_scope("draw"):
-                drawn = draw(kept, key, replay.minibatch_size)
+                drawn, following = draw(kept, key, count)
             with jax.named_scope("targets"):
-                following = values_of(params, frozen, drawn.following)
+                after = values_of(params, frozen, following)
                 never = settings.bootstrap == "never"
                 ended = drawn.terminated | drawn.truncated if never else drawn.terminated
-                target = drawn.reward + settings.discount * jnp.where(ended, 0.0, following.max(-1))
+                target = drawn.reward + settings.discount * jnp.where(ended, 0.0, after.max(-1))
             gradients, means = jax.grad(loss_of, has_aux=True)(params, frozen, drawn, target)
             *stepped, norms = descend(optimizer, params, optimizer_state, gradients, rate)
             finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()

@@ -24,7 +24,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from motif_jax.config.table import shown
 from motif_jax.console import suggest
@@ -284,7 +284,10 @@ def _listed(names: Sequence[str]) -> str:
 def check(text: str, readable: Readable) -> Program:
     """Parses and checks a program for a world; raises ProgramError."""
     parser = _Parser(tokenize(text), readable)
-    root = _typed(parser.whole(), NUMERIC, "a reward")
+    root, token = parser.expression(LOWEST), parser.next
+    if token.kind != "end":
+        raise ProgramError(token.place, f"expected an operator or the end, not {token}: a program is one expression")
+    _check_type(root, NUMERIC, "a reward")
     entries = {name: readable.entries[name] for name in sorted({*parser.read, *parser.still})}
     viewpoints = {name: readable.viewpoints[name] for name in sorted(parser.viewed)}
     return Program(text, root, parser.memories, Readable(entries, viewpoints, parser.still))
@@ -292,19 +295,16 @@ def check(text: str, readable: Readable) -> Program:
 
 class _Parser:
     def __init__(self, tokens: list[Token], readable: Readable):
-        self._tokens, self._at = tokens, 0
+        self._tokens = iter(tokens)
+        self.next = next(self._tokens)
         self._nodes = self._open = 0  # nodes so far; parentheses, calls and prefixes around the current token
         self._readable, self._names = readable, readable.entries
         self.memories, self.read, self.viewed = 0, set[str](), set[str]()
         self.still: tuple[str, ...] = ()  # the names that are compared
 
-    @property
-    def _next(self) -> Token:
-        return self._tokens[self._at]
-
     def _take(self) -> Token:
-        self._at += 1
-        return self._tokens[self._at - 1]
+        token, self.next = self.next, next(self._tokens, self.next)
+        return token
 
     def _node(self, token: Token, value: Expression, *args: Expression, strength: int = 0) -> Expression:
         """The value as a node of the tree, of these parts."""
@@ -316,56 +316,47 @@ class _Parser:
         _check_depth(max(levels, default=1), token)
         return value._replace(place=token.place, levels=max(levels, default=1), strength=strength)
 
-    def whole(self) -> Expression:
-        root = self._expression(LOWEST)
-        if self._next.kind != "end":
-            problem = f"expected an operator or the end, not {self._next}: a program is one expression"
-            raise ProgramError(self._next.place, problem)
-        return root
+    def _inside(self, token: Token, lowest: int = LOWEST) -> Expression:
+        """The expression after a prefix or within parentheses."""
+        self._open += 1
+        _check_depth(self._open, token)
+        inner = self.expression(lowest)
+        if lowest == LOWEST:
+            self._close(token)
+        self._open -= 1
+        return inner
 
-    def _expression(self, lowest: int) -> Expression:
+    def _close(self, opened: Token) -> None:
+        if (token := self._take()).kind != ")":
+            raise ProgramError(token.place, f"expected ')' for {opened} of {opened.place}, not {token}")
+
+    def expression(self, lowest: int) -> Expression:
         """An expression up to the first operator that is not stronger than `lowest`."""
         left = self._operand()
-        while (name := self._next.kind) in OPERATORS and (strength := OPERATORS[name].strength) > lowest:
+        while (name := self.next.kind) in OPERATORS and (strength := OPERATORS[name].strength) > lowest:
             token = self._take()
-            right = self._expression(strength)
+            right = self.expression(strength)
             left = self._node(token, self._combined(token, left, right), left, right, strength=strength)
         return left
 
     def _operand(self) -> Expression:
         token = self._take()
-        if token.kind == "name" and self._next.kind == "(":
-            return self._call(token)
         match token.kind:
             case "number":
                 return self._node(token, Expression("number", NUMBER, CONSTANT, value=float(token.value)))
             case "text":
                 return self._node(token, Expression("text", TEXTS, CONSTANT, text=str(token.value)))
             case "name":
-                return self._node(token, self._read(token))
-        if (name := token.kind) in PREFIXES:
-            self._enter(token)
-            prefix = PREFIXES[name]
-            inner = _typed(self._expression(prefix.strength - 1), prefix.takes, name)
-            self._open -= 1
-            value = Expression("negative" if name == "-" else name, prefix.result, inner.of, (inner,))
-            return self._node(token, value, inner)
-        if name == "(":
-            self._enter(token)
-            inner = self._expression(LOWEST)
-            self._close(token)
-            return inner
+                return self._call(token) if self.next.kind == "(" else self._node(token, self._read(token))
+            case "(":
+                return self._inside(token)
+            case name if name in PREFIXES:
+                strength, takes, result = PREFIXES[name]
+                inner = self._inside(token, strength - 1)
+                _check_type(inner, takes, name)
+                value = Expression("negative" if name == "-" else name, result, inner.of, (inner,))
+                return self._node(token, value, inner)
         raise ProgramError(token.place, f"expected a number, a name or a function, not {token}")
-
-    def _enter(self, token: Token) -> None:
-        self._open += 1
-        _check_depth(self._open, token)
-
-    def _close(self, opened: Token) -> None:
-        token = self._take()
-        if token.kind != ")":
-            raise ProgramError(token.place, f"expected ')' for {opened} of {opened.place}, not {token}")
-        self._open -= 1
 
     # ---- names and operators
 
@@ -383,17 +374,17 @@ class _Parser:
     def _combined(self, token: Token, left: Expression, right: Expression) -> Expression:
         name, operator = token.kind, OPERATORS[token.kind]
         if name not in COMPARISONS:
-            ((types, _, result),) = operator.rules
-            operands = _typed(left, types, name), _typed(right, types, name)
+            for operand in (left, right):
+                _check_type(operand, operator.rules[0][0], name)
             if operator.divides and right.form not in (LITERAL, NEGATED):
                 raise ProgramError(right.place, "the divisor must be a number other than 0, such as x / 10")
-            return Expression(name, result, last_of(*operands), operands)
-        if type_ := operator.result(left.type, right.type):
-            return Expression(name, type_, last_of(left, right), (left, right))
-        fix = "compare numbers, texts with ==, or a grid with a number in any(...) or count(...)"
-        if FLAG in (left.type, right.type):
-            fix = "write x or not x for a flag x, and 1 < x and x < 3 for 1 < x < 3"
-        raise ProgramError(token.place, f"{name} cannot compare a {left.type} with a {right.type}: {fix}")
+        type_ = operator.result(left.type, right.type)
+        if not type_:
+            fix = "compare numbers, texts with ==, or a grid with a number in any(...) or count(...)"
+            if FLAG in (left.type, right.type):
+                fix = "write x or not x for a flag x, and 1 < x and x < 3 for 1 < x < 3"
+            raise ProgramError(token.place, f"{name} cannot compare a {left.type} with a {right.type}: {fix}")
+        return Expression(name, type_, last_of(left, right), (left, right))
 
     # ---- functions
 
@@ -401,14 +392,14 @@ class _Parser:
         name = str(token.value)
         if name not in FUNCTIONS:
             raise ProgramError(token.place, f"unknown function {shown(name)}: {suggest(name, FUNCTIONS)}")
-        self._enter(self._take())
-        args: list[Expression] = []
-        if self._next.kind != ")":
-            args.append(self._expression(LOWEST))
-            while self._next.kind == ",":
-                self._take()
-                args.append(self._expression(LOWEST))
+        self._open += 1
+        _check_depth(self._open, self._take())
+        args = [] if self.next.kind == ")" else [self.expression(LOWEST)]
+        while self.next.kind == ",":
+            self._take()
+            args.append(self.expression(LOWEST))
         self._close(token)
+        self._open -= 1
         function = FUNCTIONS[name]
         if not function.least <= len(args) <= len(function.args):
             number = f"{len(args)} argument{'s' * (len(args) != 1)}"
@@ -421,57 +412,54 @@ class _Parser:
                     hint += f"; its grids are {_listed([one for one in self._names if self._names[one].type == GRID])}"
                 problem = f"{name} needs {wanted.what}, as in {function.usage}, not a {value.type} ({value.of}){hint}"
                 raise ProgramError(value.place, problem)
-        special: dict[str, Any] = {"says": self._says, "at": self._cell, "distance": self._distance}
-        return self._node(token, special.get(name, self._called)(token, *args), *args)
+        return self._node(token, self._called(token, name, args), *args)
 
-    def _called(self, token: Token, *args: Expression) -> Expression:
-        name = str(token.value)
+    def _called(self, token: Token, name: str, args: list[Expression]) -> Expression:
         function = FUNCTIONS[name]
-        if name == "still":
-            if not self._readable.still:
-                raise ProgramError(token.place, "this world has no values that still() could compare")
-            self.still = self._readable.still
+        match name, args:
+            case "says", [*read, word]:
+                text = read[0] if read else Expression("read", TEXTS, STEP, entry=SAID)
+                return Expression("says", FLAG, text.of, (text,), text=word.text)
+            case "at", [grid, *places]:
+                return _cell(token, grid, places)
+            case "distance", [grid, _]:
+                if (viewpoint := self._readable.viewpoints.get(grid.text)) is None:
+                    problem = f"the world does not say where the agent is in {grid.text} (`viewpoints`)"
+                    raise ProgramError(grid.place, problem)
+                self.viewed.add(grid.text)
+                parts = *args, self._coordinate(token, viewpoint.row), self._coordinate(token, viewpoint.column)
+                return Expression(name, NUMBER, last_of(*parts), parts, viewpoint=viewpoint)
+            case "still", _:
+                if not self._readable.still:
+                    raise ProgramError(token.place, "this world has no values that still() could compare")
+                self.still = self._readable.still
         remembers = name in ("record", "once") or (name == "rose" and args[0].of == STEP)
         memory = self.memories if remembers else -1
         self.memories += remembers
-        return Expression(name, function.result, function.of or last_of(*args), args, memory=memory)
+        return Expression(name, function.result, function.of or last_of(*args), tuple(args), memory=memory)
 
-    def _says(self, _: Token, *args: Expression) -> Expression:
-        *read, word = args
-        text = read[0] if read else Expression("read", TEXTS, STEP, entry=SAID)
-        return Expression("says", FLAG, text.of, (text,), text=word.text)
-
-    def _cell(self, token: Token, grid: Expression, *places: Expression) -> Expression:
-        assert grid.entry is not None
-        entry, name, cell = grid.entry, grid.text, tuple(int(place.value) for place in places)
-        if len(cell) != len(entry.shape) or any(
-            at != place.value or at >= size for at, place, size in zip(cell, places, entry.shape, strict=True)
-        ):
-            usage = ", ".join([name, *"ijk"[: len(entry.shape)]])
-            raise ProgramError(token.place, f"{name} has the shape {entry.shape}: write at({usage}), from 0")
-        text = f"at({', '.join(map(str, (name, *cell)))})"
-        return Expression("read", NUMBER, entry.of, text=text, entry=entry._replace(type=NUMBER, cell=cell))
-
-    def _distance(self, token: Token, grid: Expression, wanted: Expression) -> Expression:
-        viewpoint = self._readable.viewpoints.get(grid.text)
-        if viewpoint is None:
-            raise ProgramError(grid.place, f"the world does not say where the agent is in {grid.text} (`viewpoints`)")
-        self.viewed.add(grid.text)
-        row, column = (
-            self._read(token._replace(value=place)) if isinstance(place, str)
-            else Expression("number", NUMBER, CONSTANT, value=float(place))
-            for place in (viewpoint.row, viewpoint.column)
-        )  # fmt: skip
-        args = (grid, wanted, row, column)
-        return Expression("distance", NUMBER, last_of(*args), args, viewpoint=viewpoint)
+    def _coordinate(self, token: Token, place: int | str) -> Expression:
+        if isinstance(place, str):
+            return self._read(token._replace(value=place))
+        return Expression("number", NUMBER, CONSTANT, value=float(place))
 
 
-def _typed(value: Expression, types: tuple[str, ...], of_what: str) -> Expression:
-    """The value, if it is of one of these types, which an operator takes."""
+def _cell(token: Token, grid: Expression, places: Sequence[Expression]) -> Expression:
+    assert grid.entry is not None
+    entry, name, cell = grid.entry, grid.text, tuple(int(place.value) for place in places)
+    if len(cell) != len(entry.shape) or any(
+        at != place.value or at >= size for at, place, size in zip(cell, places, entry.shape, strict=True)
+    ):
+        usage = ", ".join([name, *"ijk"[: len(entry.shape)]])
+        raise ProgramError(token.place, f"{name} has the shape {entry.shape}: write at({usage}), from 0")
+    text = f"at({', '.join(map(str, (name, *cell)))})"
+    return Expression("read", NUMBER, entry.of, text=text, entry=entry._replace(type=NUMBER, cell=cell))
+
+
+def _check_type(value: Expression, types: tuple[str, ...], of_what: str) -> None:
     if value.type not in types:
         wanted, hint = "number" if NUMBER in types else "flag, such as x > 0", ADVICE.get(value.type, "")
         raise ProgramError(value.place, f"{of_what} needs a {wanted}, not a {value.type}{hint}")
-    return value
 
 
 def _check_depth(levels: int, token: Token) -> None:
@@ -546,21 +534,19 @@ def as_ebnf(readable: Readable) -> str:
     There is one rule per type and strength. It cannot say how many nodes and levels a program has, nor which values
     change; at most one blank stands between two terminals.
     """
-    rules = {name: [*ways] for name, ways in SPELT.items()}
     names = {type_: [f'"{name}"' for name, entry in readable.entries.items() if entry.type == type_] for type_ in TYPES}
-    rules["name"] = [*names[TEXTS], '"(" name ")"']
-    rules["root"] = [_any_of(rules, NUMERIC, STRENGTHS[0])]
+    weakest, *_, strongest = STRENGTHS
+    rules = SPELT | {"name": [*names[TEXTS], '"(" name ")"'], "root": [_any_of(NUMERIC, weakest)]}
     for type_, called in TYPES.items():
         for strength, stronger in itertools.pairwise(STRENGTHS):
-            rules[f"{called}{strength}"] = [f"{called}{stronger}", *_operated(rules, type_, strength, stronger)]
+            rules[f"{called}{strength}"] = [f"{called}{stronger}", *_operated(type_, strength, stronger)]
         plain = {NUMBER: ["number"], TEXTS: ["word"]}.get(type_, [])
-        calls = [call for name, one in FUNCTIONS.items() if one.result == type_ for call in _calls(rules, name)]
         for name, prefix in PREFIXES.items():
             if prefix.result == type_:
-                strength = min(one for one in STRENGTHS if one >= prefix.strength)
-                blank = " " * name.isalpha()
-                plain.append(f'"{name}{blank}" s {_any_of(rules, prefix.takes, strength)}')
-        rules[f"{called}{STRENGTHS[-1]}"] = [*plain, *names[type_], *calls, f'"(" s {called}{STRENGTHS[0]} s ")"']
+                operand = _any_of(prefix.takes, min(one for one in STRENGTHS if one >= prefix.strength))
+                plain.append(f'"{name}{" " * name.isalpha()}" s {operand}')
+        calls = [call for name, one in FUNCTIONS.items() if one.result == type_ for call in _calls(name, one)]
+        rules[f"{called}{strongest}"] = [*plain, *names[type_], *calls, f'"(" s {called}{weakest} s ")"']
     finite, count = set[str](), -1  # rules from which a text can be made: without grids, not all can
     while len(finite) > count:
         count = len(finite)
@@ -573,35 +559,26 @@ def _refers(way: str) -> set[str]:
     return {*re.findall("[a-z][a-z0-9-]*", FIXED.sub("", way))}
 
 
-def _any_of(rules: dict[str, list[str]], types: tuple[str, ...], strength: int) -> str:
-    ways = [f"{TYPES[type_]}{strength}" for type_ in types]
-    name = ways[0] if len(ways) == 1 else f"{'-'.join(TYPES[type_] for type_ in types)}{strength}"
-    if len(ways) > 1:
-        rules[name] = ways
-    return name
+def _any_of(types: tuple[str, ...], strength: int) -> str:
+    ways = " | ".join(f"{TYPES[type_]}{strength}" for type_ in types)
+    return ways if len(types) == 1 else f"({ways})"
 
 
-def _operated(rules: dict[str, list[str]], type_: str, strength: int, stronger: int) -> list[str]:
+def _operated(type_: str, strength: int, stronger: int) -> list[str]:
     """The ways to make a value of a type by operators of a strength."""
-    ways: dict[str, None] = {}
+    ways: dict[tuple[str, str, bool], list[str]] = {}  # by the operands, and whether it can be a left one: 1 + 2 + 3
     for name, operator in OPERATORS.items():
         for lefts, rights, result in operator.rules:
-            if operator.strength != strength or result != type_:
-                continue
-            left, right = (_any_of(rules, types, stronger) for types in (lefts, rights))
-            rest = f"{TYPES[type_]}{strength}-{left}-{right}"  # llama.cpp takes no "_"
-            text = f'" {name} "' if name.isalpha() else f's "{name}" s'
-            way = f"{text} {'divisor' if operator.divides else right}"
-            rules[rest] = [*dict.fromkeys([*rules.get(rest, ()), way])]
-            ways[f"{left} {rest}{'+' * (result in lefts)}"] = None  # such as 1 + 2 + 3
-    return [*ways]
+            if (operator.strength, result) == (strength, type_):
+                left, right = _any_of(lefts, stronger), _any_of(rights, stronger)
+                text = f'" {name} "' if name.isalpha() else f's "{name}" s'
+                way = f"{text} {'divisor' if operator.divides else right}"
+                ways.setdefault((left, right, result in lefts), []).append(way)
+    return [f"{left} ({' | '.join(rest)}){'+' * is_chain}" for (left, _, is_chain), rest in ways.items()]
 
 
-def _calls(rules: dict[str, list[str]], name: str) -> list[str]:
-    function, ways = FUNCTIONS[name], []
+def _calls(name: str, function: Function) -> Iterator[str]:
     for count in range(function.least, len(function.args) + 1):
-        args = function.args[len(function.args) - count :] if name == "says" else function.args[:count]
-        written = [BY_FORMS.get(arg.forms) or _any_of(rules, arg.types, STRENGTHS[0]) for arg in args]
-        inner = ' s "," s '.join(written)
-        ways.append(f'"{name}" s "(" s {inner} s ")"')
-    return ways
+        args = function.args[-count:] if name == "says" else function.args[:count]
+        inner = ' s "," s '.join(BY_FORMS.get(arg.forms) or _any_of(arg.types, STRENGTHS[0]) for arg in args)
+        yield f'"{name}" s "(" s {inner} s ")"'

@@ -1,11 +1,11 @@
 """Recognises beginnings of reward programs: whether a text so far can still become a program that `check` accepts.
 
 A state is what a parser has read: the operators, calls and parentheses that are open around the current place, from
-the inside out, and there either an operand or nothing yet. Whether it can be completed is a search over such states:
-the operand ends here and becomes a part of what is around it, or an operator follows, with a right side that is written
-from nothing. What can be written from nothing, with the fewest nodes and levels, is computed once per world. So a
-terminal is refused if and only if no completion exists; `complete` writes the shortest. A `Speller` does the same for
-characters, and a `ProgramGuide` for the tokens of a language model.
+the inside out, and there either an operand or nothing yet. Each open place ends with some value, which the place around
+it takes. The values with which it can end, with the fewest nodes and levels, do not depend on what is around it, so
+they are computed once per world; the shortest completion is the minimum over these, place by place. So a terminal is
+refused if and only if no completion exists; `complete` writes the shortest. A `Speller` does the same for characters,
+and a `ProgramGuide` for the tokens of a language model.
 """
 
 from __future__ import annotations
@@ -42,10 +42,8 @@ from motif_jax.tokens import Tokeniser
 
 NEVER = 10**6  # nodes: there is no completion
 CHANGED = len(ORDER)  # what a value belongs to that a narrow grammar has in no argument of `once` and its like
-DUE, ONE_MORE, NO_MORE = "due", "one more", "no more"  # an operand; after an argument: whether more may follow in need
 STRENGTHS = sorted({operator.strength for operator in OPERATORS.values()}, reverse=True)
 STRONGEST = 9  # any operator may follow
-KINDS = [*dict.fromkeys(OPERATORS.values())]
 LITERALS = [(NUMBER, ZERO), (NUMBER, LITERAL), (TEXTS, WORD), (TEXTS, BLANK)]  # kind, which is the type; form
 
 
@@ -67,29 +65,7 @@ class Operand(NamedTuple):
 
 
 Costs = dict[Sort, list[tuple[int, int]]]  # nodes and levels of the shortest and of the flattest
-
-
-class Place:
-    """A place in a program, by what is open around it; equal places of a world are the same object."""
-
-    def __init__(self, kind: str = "root", name: str = "", below: Place | None = None, more: tuple = ()):
-        self.kind = kind  # "root", "group", "function" (its parenthesis is due), "call", "prefix" or "infix"
-        self.name, self.more, self._inner = name, more, dict[tuple, Place]()
-        self.below: Place = below or self  # the place around this one
-        self.known = dict[Operand | str, tuple[int, int]]()  # see `Grammar._least`
-        self.open: int = (below.open if below else 0) + (kind in ("group", "call", "prefix"))
-        self.lowest = 0  # operators must be stronger to be applied here
-        if kind == "prefix":
-            self.lowest = PREFIXES[name].strength - 1
-        if kind == "infix":
-            self.lowest = OPERATORS[name].strength
-
-    def inside(self, kind: str, name: str = "", more: tuple = ()) -> Place:
-        """A place within this one. `more`: the left operand of an operator; the arguments of a call so far."""
-        key = (kind, name, more)
-        if key not in self._inner:
-            self._inner[key] = Place(kind, name, self, more)
-        return self._inner[key]
+Values = list[tuple[Operand, int]]  # with the nodes that they add
 
 
 class Arguments(NamedTuple):
@@ -100,10 +76,28 @@ class Arguments(NamedTuple):
     of: int = 0
     levels: int = 0
 
-    def plus(self, operand: Operand) -> Arguments:
-        names = not self.number and operand.sort.type in (GRID, TEXTS)
-        first = operand.sort.form if names else self.first
-        return Arguments(self.number + 1, first, max(self.of, operand.sort.of), max(self.levels, operand.levels))
+
+class Place:
+    """A place in a program, by what is open around it; equal places of a world are the same object."""
+
+    def __init__(self, kind: str = "root", name: str = "", below: Place | None = None, more: Any = None):
+        self.kind = kind  # "root", "group", "function" (its parenthesis is due), "call", "prefix" or "infix"
+        self.name, self.more, self._inner = name, more, dict[tuple, Place]()
+        self.below: Place = below or self  # the place around this one
+        self.known = dict[Operand | None, int]()  # see `Grammar._least`
+        self.open: int = (below.open if below else 0) + (kind in ("group", "call", "prefix"))
+        self.lowest = 0  # operators must be stronger to be applied here
+        if kind == "prefix":
+            self.lowest = PREFIXES[name].strength - 1
+        if kind == "infix":
+            self.lowest = OPERATORS[name].strength
+
+    def inside(self, kind: str, name: str = "", more: Any = None) -> Place:
+        """A place within this one. `more`: the left operand of an operator; the `Arguments` of a call so far."""
+        key = (kind, name, more)
+        if key not in self._inner:
+            self._inner[key] = Place(kind, name, self, more)
+        return self._inner[key]
 
 
 class State(NamedTuple):
@@ -144,8 +138,8 @@ class Grammar:
         words = [Terminal("name", name) for name in self.names] + [Terminal("function", name) for name in FUNCTIONS]
         self._all = (END, *symbols, *(Terminal(*literal) for literal in LITERALS), *words)
         self.start = State(Place())
-        self._atoms, self._expressions = functools.cache(self._find_atoms), functools.cache(self._find_expressions)
-        self._steps = functools.cache(self._find_steps)
+        self._atoms, self._values = functools.cache(self._find_atoms), functools.cache(self._find_values)
+        self._calls, self._steps = functools.cache(self._find_calls), functools.cache(self._find_steps)
 
     # ---- what is written
 
@@ -153,27 +147,20 @@ class Grammar:
         """The terminals after which the program can still be completed, with the states after them."""
         for terminal in self._all:
             new = self._after(state, terminal)
-            if new and self._completed(new, self.most_nodes) <= self.most_nodes:
+            if new and self.shortest(new) <= self.most_nodes:
                 yield terminal, new
 
     def shortest(self, state: State) -> int:
-        """The nodes of the shortest completion; NEVER if there is none."""
-        nodes, best = NEVER, self._completed(state, self.most_nodes)
-        while best < nodes:
-            nodes, best = best, self._completed(state, best - 1)
-        return nodes
-
-    def _completed(self, state: State, most: int) -> int:
-        """The nodes of a completion with at most `most` nodes; NEVER if there is none."""
-        return state.nodes + self._least(state.place, state.operand or DUE, most - state.nodes)
+        """The nodes of the shortest completion; NEVER or more if there is none."""
+        return state.nodes + self._least(state.place, state.operand)
 
     def limit(self, state: State) -> int:
         """The size of the axis if the next token is a cell's index, otherwise 0."""
         place = state.place
         while place.kind == "group":
             place = place.below
-        if place.kind == "call" and place.name == "at" and place.more[0].number:
-            return self._shape(place.more[0].first)[place.more[0].number - 1]
+        if place.kind == "call" and place.name == "at" and place.more.number:
+            return self._shape(place.more.first)[place.more.number - 1]
         return 0
 
     def _shape(self, grid: str) -> tuple[int, ...]:
@@ -181,11 +168,10 @@ class Grammar:
 
     def complete(self, state: State) -> list[Terminal]:
         """Terminals that complete a program, the last of which is END."""
-        terminals = list[Terminal]()
-        most = self.shortest(state)
+        terminals, most = list[Terminal](), self.shortest(state)
         while END not in terminals:
             # What ends something comes first, and a parenthesis opens only at need.
-            good = [one for one in self.following(state) if self._completed(one[1], most) <= most]
+            good = [one for one in self.following(state) if self.shortest(one[1]) <= most]
             terminal, state = min(good, key=lambda one: one[0].text == "(")
             terminals.append(terminal)
         return terminals
@@ -200,13 +186,15 @@ class Grammar:
                 return None
             place, operand = place.below, reduced
         if text in OPERATORS:
-            return State(place.inside("infix", text, (operand,)), None, nodes + 1)
+            return State(place.inside("infix", text, operand), None, nodes + 1)
         if terminal == END and place.kind == "root" and self._is_reward(operand.sort):
             return State(place, operand, nodes)
         if text == ")" and place.kind == "group":
             return State(place.below, operand._replace(bound=STRONGEST), nodes)
-        if text in (",", ")") and place.kind == "call" and (more := self._argument(place, operand)):
-            return State(more, None, nodes) if text == "," else self._called(more, nodes)
+        if text in (",", ")") and place.kind == "call" and (more := self._plus(place.name, place.more, operand)):
+            if text == ",":
+                return State(place.below.inside("call", place.name, more), None, nodes)
+            return self._called(place, more, nodes)
         return None
 
     def _begin(self, state: State, terminal: Terminal) -> State | None:
@@ -215,7 +203,7 @@ class Grammar:
         if place.kind == "function":
             if text != "(" or place.open == MOST_LEVELS:
                 return None
-            return State(place.below.inside("call", place.name, (Arguments(),)), None, nodes + 1)
+            return State(place.below.inside("call", place.name, Arguments()), None, nodes + 1)
         if terminal in LITERALS:
             only_zero = text == LITERAL and self.limit(state) == 1
             return None if only_zero else State(place, Operand(Sort(kind, 0, text)), nodes + 1)
@@ -223,8 +211,8 @@ class Grammar:
             return State(place, Operand(self.names[text]), nodes + 1)
         if kind == "function":
             return State(place.inside("function", text), None, nodes)
-        if text == ")" and place.kind == "call" and not place.more[0].number:
-            return self._called(place, nodes)
+        if text == ")" and place.kind == "call" and not place.more.number:
+            return self._called(place, place.more, nodes)
         if place.open == MOST_LEVELS:
             return None
         if text == "(":
@@ -232,16 +220,19 @@ class Grammar:
             return None if again else State(place.inside("group"), None, nodes)
         return State(place.inside("prefix", text), None, nodes + 1) if text in PREFIXES else None
 
-    def _called(self, place: Place, nodes: int) -> State | None:
-        result = self._result(place.name, place.more[0])
+    def _called(self, place: Place, more: Arguments, nodes: int) -> State | None:
+        result = self._result(place.name, more)
         return State(place.below, result, nodes) if result else None
 
     # ---- types
 
+    def _is_reward(self, sort: Sort) -> bool:
+        return sort.type in NUMERIC and (sort.of > 0 or not self._narrow)
+
     def _reduce(self, place: Place, operand: Operand) -> Operand | None:
         """The value of an operator with its last operand."""
         if place.kind == "infix":
-            return self._combined(OPERATORS[place.name], place.more[0], operand)
+            return self._combined(OPERATORS[place.name], place.more, operand)
         prefix, sort, minus = PREFIXES[place.name], operand.sort, place.name == "-"
         if sort.type not in prefix.takes or operand.levels == MOST_LEVELS:
             return None
@@ -250,9 +241,6 @@ class Grammar:
         form = NEGATED if minus and sort.form in (LITERAL, NEGATED) else ""
         bound = min(prefix.strength - 1, operand.bound)
         return Operand(Sort(prefix.result, sort.of, form), operand.levels + 1, 0, bound)
-
-    def _is_reward(self, sort: Sort) -> bool:
-        return sort.type in NUMERIC and (sort.of > 0 or not self._narrow)
 
     def _combined(self, operator: Operator, left: Operand, right: Operand) -> Operand | None:
         type_ = operator.result(left.sort.type, right.sort.type)
@@ -266,10 +254,23 @@ class Grammar:
         of = CHANGED if counts else max(left.sort.of, right.sort.of)
         return Operand(Sort(type_, of), levels, operator.strength, bound)
 
-    def _argument(self, place: Place, operand: Operand) -> Place | None:
-        more = place.more[0]
-        takes = self._takes(place.name, more, operand.sort)
-        return place.below.inside("call", place.name, (more.plus(operand),)) if takes else None
+    def _plus(self, name: str, more: Arguments, operand: Operand) -> Arguments | None:
+        """The arguments of a call with another one; None if the function does not take it."""
+        number, sort, args = more.number, operand.sort, FUNCTIONS[name].args
+        if number == len(args):
+            return None
+        if name == "says":  # the first of its two arguments can be left out
+            forms: tuple[str, ...] = () if number else (NAMED, WORD)
+            if sort.form not in ((WORD,) if number and more.first == NAMED else forms):
+                return None
+        elif not args[number].takes(sort.type, "changed" if sort.of == CHANGED else ORDER[sort.of], sort.form):
+            return None
+        if name == "distance" and not number and sort.form not in self._readable.viewpoints:
+            return None
+        first = sort.form if not number and sort.type in (GRID, TEXTS) else more.first
+        if name == "at" and (0 in (shape := self._shape(first)) or number > len(shape)):
+            return None
+        return Arguments(number + 1, first, max(more.of, sort.of), max(more.levels, operand.levels))
 
     def _fewest(self, name: str, more: Arguments) -> int:
         """The fewest arguments of a call that begins so."""
@@ -277,22 +278,8 @@ class Grammar:
             return 1 + len(self._shape(more.first))
         return 2 if name == "says" and more.first == NAMED else FUNCTIONS[name].least
 
-    def _takes(self, name: str, more: Arguments, sort: Sort) -> bool:
-        """Whether a function takes a value as its next argument."""
-        place, function = more.number, FUNCTIONS[name]
-        if place == len(function.args):
-            return False
-        if name == "says":  # the first of its two arguments can be left out
-            return sort.form == WORD if place and more.first == NAMED else not place and sort.form in (NAMED, WORD)
-        wanted = function.args[place]
-        if not wanted.takes(sort.type, "changed" if sort.of == CHANGED else ORDER[sort.of], sort.form):
-            return False
-        if name == "distance" and not place:
-            return sort.form in self._readable.viewpoints
-        shape = self._shape(more.first or sort.form) if name == "at" else ()
-        return name != "at" or (0 not in shape and place <= len(shape))
-
     def _result(self, name: str, more: Arguments) -> Operand | None:
+        """The value of a call; None if it lacks arguments or has too many levels."""
         function = FUNCTIONS[name]
         of = ORDER.index(function.of) if function.of else more.of
         if more.levels == MOST_LEVELS or more.number < self._fewest(name, more):
@@ -311,131 +298,97 @@ class Grammar:
             of = CHANGED
         return Operand(Sort(function.result, of), more.levels + 1)
 
-    # ---- completions
+    # ---- completions; `opens`: how many parentheses may be opened within a place
 
-    def _least(self, place: Place, operand: Operand | str, most: int) -> int:
-        """The nodes of a completion that adds at most `most` nodes; NEVER if there is none.
+    def _least(self, place: Place, operand: Operand | None) -> int:
+        """The fewest nodes that complete a program; NEVER or more if nothing does."""
+        if operand not in place.known:
+            place.known[operand] = min(
+                (nodes + (place.kind != "root" and self._least(place.below, value))
+                 for value, nodes in self._ends(place, operand)),
+                default=NEVER,
+            )  # fmt: skip
+        return place.known[operand]
 
-        It is the first one that is found, so that most questions are answered by a few steps.
-        """
-        if place.kind == "root" and isinstance(operand, Operand) and self._is_reward(operand.sort):
-            return 0
-        possible, impossible = place.known.get(operand, (NEVER, -1))
-        if possible <= most or most <= impossible:
-            return possible if possible <= most else NEVER
-        for nodes, at, then in self._ways(place, operand):
-            if nodes <= most and (total := nodes + self._least(at, then, most - nodes)) <= most:
-                place.known[operand] = (total, impossible)
-                return total
-        place.known[operand] = (possible, most)
-        return NEVER
-
-    def _ways(self, place: Place, operand: Operand | str) -> Iterator[tuple[int, Place, Operand | str]]:
-        """How a program can go on: the nodes that this adds, and where it then is."""
+    def _ends(self, place: Place, operand: Operand | None) -> Iterator[tuple[Operand, int]]:
+        """The values with which a place can end, and the nodes that this adds."""
         opens = MOST_LEVELS - place.open
-        may_end = isinstance(operand, str) and place.kind == "call" and (operand != DUE or not place.more[0].number)
-        if may_end and (result := self._result(place.name, place.more[0])):
-            yield 0, place.below, result
-        if operand == DUE:
-            if place.kind == "function":
-                if opens:
-                    yield 1, place.below.inside("call", place.name, (Arguments(),)), DUE
-                return
-            for sort, nodes, levels in _each(self._atoms(opens)):
-                yield nodes, place, Operand(sort, levels)
-        elif isinstance(operand, str):
-            more = place.more[0]
-            needed = more.number < self._fewest(place.name, more)
-            if needed or operand == ONE_MORE:  # one more argument than needed may be what makes a value change
-                for sort, nodes, levels in _each(self._expressions(opens, 0)):
-                    added = self._argument(place, Operand(sort, levels)) if needed or sort.of > more.of else None
-                    if added:
-                        yield nodes, added, operand if needed else NO_MORE
-        else:
-            if place.kind == "group":
-                yield 0, place.below, operand._replace(bound=STRONGEST)
-            elif place.kind == "call":
-                if added := self._argument(place, operand):
-                    yield 0, added, ONE_MORE
-            elif place.kind != "root" and (reduced := self._reduce(place, operand)):
-                yield 0, place.below, reduced
-            for strength in STRENGTHS:
-                if place.lowest < strength <= operand.bound:
-                    for sort, nodes, levels in self._steps(strength, opens, operand.sort.type, operand.sort.of):
-                        levels = max(operand.levels + (operand.strength != strength), levels)
-                        if levels <= MOST_LEVELS:
-                            # A second operator of the same strength could only repeat the first one's work.
-                            yield nodes, place, Operand(sort, levels, strength, strength - 1)
+        if place.kind == "function" and opens:
+            yield from ((value, nodes + 1) for value, nodes in self._calls(place.name, Arguments(), opens - 1))
+        elif place.kind == "call" and not operand and not place.more.number:
+            yield from self._calls(place.name, place.more, opens)
+        elif place.kind != "function":
+            for value, nodes in self._values(operand, place.lowest, opens):
+                if place.kind == "group" or (place.kind == "root" and self._is_reward(value.sort)):
+                    yield value._replace(bound=STRONGEST), nodes
+                elif place.kind == "call":
+                    if more := self._plus(place.name, place.more, value):
+                        yield from ((one, nodes + added) for one, added in self._calls(place.name, more, opens))
+                elif place.kind != "root" and (reduced := self._reduce(place, value)):
+                    yield reduced, nodes
 
-    # ---- from nothing
+    def _find_values(self, operand: Operand | None, lowest: int, opens: int) -> Values:
+        """What an operand, or nothing, becomes by operators that are stronger than `lowest`, itself included."""
+        begun = [(operand, 0)] if operand else []
+        costs = {} if operand else {sort: [*pairs] for sort, pairs in self._atoms(opens).items()}
+        for strength in STRENGTHS:  # twice the same could only repeat the first one's work
+            if lowest < strength <= (operand.bound if operand else STRONGEST):
+                for left, nodes in begun + _operands(costs):
+                    for sort, added, levels in self._steps(strength, opens, left.sort.type, left.sort.of):
+                        _keep(costs, sort, nodes + added, max(left.levels + (left.strength != strength), levels))
+        return begun + _operands(costs)
+
+    def _find_steps(self, strength: int, opens: int, type_: str, of: int) -> list[tuple[Sort, int, int]]:
+        """The results of one operator with such a left operand: the sort, the nodes added, and levels."""
+        costs, left = Costs(), Operand(Sort(type_, of), 0)
+        for operator in dict.fromkeys(one for one in OPERATORS.values() if one.strength == strength):
+            for right, nodes in self._values(None, strength, opens):
+                value = self._combined(operator, left, right)
+                if value and value.sort != left.sort:  # one that changes neither type nor `of` is of no use
+                    _keep(costs, value.sort, nodes + 1, value.levels)
+        return [(sort, *pair) for sort, pairs in costs.items() for pair in pairs]
 
     def _find_atoms(self, opens: int) -> Costs:
-        """Operands without a binary operator at the top, within which `opens` parentheses may be opened."""
+        """Operands that are written from nothing, without a binary operator at the top."""
         atoms = Costs()
         for sort in (*(Sort(kind, 0, form) for kind, form in LITERALS), *self.names.values()):
             _keep(atoms, sort, 1, 1)
-        if not opens:
-            return atoms
-        inner = self._expressions(opens - 1, 0)
-        for sort, nodes, levels in _each(inner):
-            _keep(atoms, sort, nodes, levels)
-        minus = Place("prefix", "-")  # `not` makes nothing new
-        for sort, nodes, levels in _each(self._expressions(opens - 1, minus.lowest)):
-            if value := self._reduce(minus, Operand(sort, levels)):
-                _keep(atoms, value.sort, nodes + 1, value.levels)
-        for name in FUNCTIONS:
-            self._add_calls(atoms, name, inner)
+        if opens:
+            minus = Place("prefix", "-")  # `not` makes nothing new
+            inner = self._values(None, minus.lowest, opens - 1)
+            found = [(self._reduce(minus, value), nodes + 1) for value, nodes in inner]
+            found += [(value, nodes + 1) for name in FUNCTIONS
+                      for value, nodes in self._calls(name, Arguments(), opens - 1)]  # fmt: skip
+            for value, nodes in [*self._values(None, 0, opens - 1), *found]:
+                if value:
+                    _keep(atoms, value.sort, nodes, value.levels)
         return atoms
 
-    def _add_calls(self, costs: Costs, name: str, inner: Costs) -> None:
-        """The calls of a function whose arguments come from `inner`."""
-        calls = {(Arguments(), 1)}
-        for _ in range(1 + len(FUNCTIONS[name].args)):
+    def _find_calls(self, name: str, more: Arguments, opens: int) -> Values:
+        """The values of a call with these arguments so far."""
+        costs, begun = Costs(), {(more, 0)}
+        while begun:
             longer = set()
-            for more, nodes in calls:
-                if result := self._result(name, more):
+            for args, nodes in begun:
+                if result := self._result(name, args):
                     _keep(costs, result.sort, nodes, result.levels)
-                if more.number < self._fewest(name, more):
-                    longer |= {(more.plus(Operand(sort, levels)), nodes + added) for sort, added, levels in _each(inner)
-                               if self._takes(name, more, sort)}  # fmt: skip
-            calls = longer
-
-    def _find_expressions(self, opens: int, lowest: int) -> Costs:
-        """Expressions whose operators are stronger than `lowest`."""
-        cheapest = {sort: [*costs] for sort, costs in self._atoms(opens).items()}
-        for strength in (one for one in STRENGTHS if one > lowest):
-            rights = _each(self._expressions(opens, strength))
-            for sort, nodes, levels in _each(cheapest):
-                for value, added in self._after_operator(Operand(sort, levels), strength, rights):
-                    _keep(cheapest, value.sort, nodes + added, value.levels)
-        return cheapest
-
-    def _after_operator(
-        self, left: Operand, strength: int, rights: Iterable[tuple[Sort, int, int]]
-    ) -> Iterator[tuple[Operand, int]]:
-        """Values of an operand with an operator of this strength and one of these right sides, and the nodes added."""
-        for operator in (operator for operator in KINDS if operator.strength == strength):
-            for sort, nodes, levels in rights:
-                if value := self._combined(operator, left, Operand(sort, levels)):
-                    yield value, nodes + 1
-
-    def _find_steps(self, strength: int, opens: int, type_: str, of: int) -> list[tuple[Sort, int, int]]:
-        """The results of one operator with such a left operand: the sort, and nodes and levels of the right operand."""
-        values, left = Costs(), Operand(Sort(type_, of), 0)  # one that changes neither type nor `of` is of no use
-        for value, nodes in self._after_operator(left, strength, _each(self._expressions(opens, strength))):
-            if value.sort != left.sort:
-                _keep(values, value.sort, nodes, value.levels)
-        return _each(values)
+                needed = args.number < self._fewest(name, args)
+                for value, added in self._values(None, 0, opens):
+                    # One more argument than needed may be what makes a value change.
+                    if (needed or value.sort.of > args.of) and (longer_args := self._plus(name, args, value)):
+                        longer.add((longer_args, nodes + added))
+            begun = longer
+        return _operands(costs)
 
 
-def _each(costs: Costs) -> list[tuple[Sort, int, int]]:
-    return [(sort, nodes, levels) for sort, pairs in costs.items() for nodes, levels in pairs]
+def _operands(costs: Costs) -> Values:
+    return [(Operand(sort, levels), nodes) for sort, pairs in costs.items() for nodes, levels in pairs]
 
 
 def _keep(costs: Costs, sort: Sort, nodes: int, levels: int) -> None:
     """Adds a pair of nodes and levels, unless a known pair is no larger in both; drops pairs that it replaces."""
     known = costs.setdefault(sort, [])
-    if not any(fewer <= nodes and flatter <= levels for fewer, flatter in known):
+    if levels <= MOST_LEVELS and not any(fewer <= nodes and flatter <= levels for fewer, flatter in known):
         known[:] = [one for one in known if nodes > one[0] or levels > one[1]] + [(nodes, levels)]
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import math
 import shutil
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,53 +49,62 @@ OFTEN = 5
 WEIGHT = 0.1  # of a finding against agreement: as much as a tenth of the pairs
 MOMENTS = 2  # captions that a finding names
 ADDED = 3  # captions that a program is told to pay
+LINES = 12  # of an episode that the writer reads
 
 
 # ---- recorded episodes on which programs are tried, and pairs of them for the judge
 
 
-class RecordedEpisodes(NamedTuple):
-    """Episodes that were played to their end."""
+class RecordedEpisodes:
+    """Episodes that were played to their end; their N steps are in the order of the rollouts."""
 
-    rollouts: list[Arrays]  # in the order in which they were played. [T + 1, B, ...]
-    episodes: list[np.ndarray]  # the episode of each step; -1: of one without an end. [T, B] for each rollout
-    captions: list[list[str]]  # of each episode, what its steps led to
+    def __init__(self, rollouts: list[Arrays], episodes: list[np.ndarray]):
+        """`rollouts`: [T + 1, B, ...]; `episodes`: of their steps, [T, B]; -1: of one without an end."""
+        self.rollouts, self._episodes = rollouts, episodes
+        self.episode = self.whole(episodes)  # of each step. [N]
+        self.shown = [decode(caption) for caption in self.column(CAPTION)]  # what each step led to
+        self.captions: list[list[str]] = [[] for _ in range(self.episode.max(initial=-1) + 1)]  # of each episode
+        for episode, caption in zip(self.episode.tolist(), self.shown, strict=True):
+            self.captions[episode].append(caption)
 
     def whole(self, parts: Iterable[np.ndarray]) -> np.ndarray:
         """Of the values of each rollout's steps, [T, B, ...], those of whole episodes. [N, ...]"""
-        return np.concatenate([part[episode >= 0] for part, episode in zip(parts, self.episodes, strict=True)])
+        return np.concatenate([part[episode >= 0] for part, episode in zip(parts, self._episodes, strict=True)])
 
     def column(self, name: str) -> np.ndarray:
-        """What was recorded of all steps of whole episodes. [N, ...]"""
+        """What was recorded of each step. [N, ...]"""
         return self.whole(rollout[name] for rollout in self.rollouts)
 
     def pay(self, program: Program) -> np.ndarray:
-        """The rewards of all steps of whole episodes by a program. [N]"""
+        """The rewards of all steps by a program. [N]"""
         return self.whole(map(Runner(program).rewards, self.rollouts))
 
     def returns(self, pay: np.ndarray) -> np.ndarray:
         """The sum of each episode. [N] -> [E]"""
-        return np.bincount(self.whole(self.episodes), pay, len(self.captions))
+        return np.bincount(self.episode, pay, len(self.captions))
 
     def distinct(self, steps: np.ndarray) -> Iterator[tuple[int, str]]:
         """Yields those of these steps that show another caption than the earlier ones, with their captions."""
-        captions, seen = self.column(CAPTION), {""}
+        seen = {""}
         for step in steps.tolist():
-            if (caption := decode(captions[step])) not in seen:
+            if (caption := self.shown[step]) not in seen:
                 seen.add(caption)
                 yield step, caption
 
-    def with_others(self, others: RecordedEpisodes) -> RecordedEpisodes:
-        moved = [np.where(one >= 0, one + len(self.captions), -1) for one in others.episodes]
-        return RecordedEpisodes(self.rollouts + others.rollouts, self.episodes + moved, self.captions + others.captions)
+    def where(self, weights: np.ndarray) -> str:
+        """The captions of the steps with the largest weights, in words. [N]"""
+        steps = np.argsort(-weights, kind="stable")[:500]
+        distinct = self.distinct(steps[weights[steps] > 0])
+        found = [repr(caption) for _, caption in itertools.islice(distinct, MOMENTS)]
+        return f" (at {' and at '.join(found)})" if found else ""
 
-    def repeated(self, times: int) -> np.ndarray:
-        """Whether the episode has shown a step's caption more than `times` times before. [N] bool"""
-        return self.whole((one[CAPTION][..., 0] > 0) & (one[COUNT] > times + 1) for one in self.rollouts)
+    def with_others(self, others: RecordedEpisodes) -> RecordedEpisodes:
+        moved = [np.where(one >= 0, one + len(self.captions), -1) for one in others._episodes]
+        return RecordedEpisodes(self.rollouts + others.rollouts, self._episodes + moved)
 
     def texts(self, readable: Readable) -> list[str]:
         """All captions, and all other texts that programs read."""
-        texts = dict.fromkeys(caption for captions in self.captions for caption in captions)
+        texts = dict.fromkeys(itertools.chain.from_iterable(self.captions))
         for name in dict.fromkeys(entry.observation for entry in readable.entries.values() if entry.type == TEXTS):
             rows = np.concatenate([rollout[name].reshape(-1, rollout[name].shape[-1]) for rollout in self.rollouts])
             texts |= dict.fromkeys(map(decode, np.unique(rows, axis=0)))
@@ -147,11 +156,9 @@ def record_episodes(
         from motif_jax.policies.choice import LAST, Mixture, PlayerChoice
         from motif_jax.rewards.source import trusted_classes
 
-        choices = [PlayerChoice(str(agent), LAST, 1.0) for agent in agents]
-        trusted = trusted_classes(config, config.policy.network)
         policy = Mixture(
-            choices, make_world(config.env), num_workers=0, games_per_worker=games, seed=config.seed, trusted=trusted,
-            flag=FLAG,
+            [PlayerChoice(str(agent), LAST, 1.0) for agent in agents], make_world(config.env), num_workers=0,
+            games_per_worker=games, seed=config.seed, trusted=trusted_classes(config, config.policy.network), flag=FLAG,
         )  # fmt: skip
     needs = {name for entry in readable.entries.values() for name in entry.observations} | {CAPTION, COUNT}
     keys = (*sorted(needs), *ALWAYS, "game", "reward")
@@ -170,15 +177,15 @@ def record_episodes(
                 arrays = make_batch(pool, [rollout], lambda arrays: arrays, pool.timers).arrays
                 rollouts.append({key: arrays[key] for key in keys})
                 steps += arrays["reward"].size
-    return by_episode(rollouts)
+    return RecordedEpisodes(rollouts, number_episodes(rollouts))
 
 
-def by_episode(rollouts: list[Arrays]) -> RecordedEpisodes:
-    """Numbers the episodes that have ended; those without an end have too few steps to be compared."""
-    episodes = [np.full(rollout["action"].shape[:2], -1) for rollout in rollouts]
-    running: dict[int, list[tuple[int, int, int]]] = {}  # of each game, the steps so far
-    captions: list[list[str]] = []
-    for number, rollout in enumerate(rollouts):
+def number_episodes(rollouts: list[Arrays]) -> list[np.ndarray]:
+    """Numbers the episodes that have ended; those without an end, -1, have too few steps to be compared."""
+    numbers = [np.full(rollout["action"].shape[:2], -1) for rollout in rollouts]
+    running = defaultdict[int, list[np.ndarray]](list)  # of each game, the numbers of the steps so far
+    ends = itertools.count()
+    for rollout, number in zip(rollouts, numbers, strict=True):
         played = ~waited(rollout["action"])
         ended = rollout["terminated"] | rollout["truncated"]
         for column, game in enumerate(rollout["game"][0].tolist()):
@@ -186,13 +193,12 @@ def by_episode(rollouts: list[Arrays]) -> RecordedEpisodes:
                 if rollout["first"][step, column]:
                     running[game] = []
                 if played[step, column]:
-                    running.setdefault(game, []).append((number, step, column))
-                if ended[step, column] and running.get(game):
-                    places = running.pop(game)
-                    captions.append([decode(rollouts[at][CAPTION][row, at_column]) for at, row, at_column in places])
-                    for at, row, at_column in places:
-                        episodes[at][row, at_column] = len(captions) - 1
-    return RecordedEpisodes(rollouts, episodes, captions)
+                    running[game].append(number[step, column : column + 1])
+                if ended[step, column] and running[game]:
+                    end = next(ends)
+                    for one in running.pop(game):
+                        one[:] = end
+    return numbers
 
 
 class Pairs(NamedTuple):
@@ -215,15 +221,181 @@ class Pairs(NamedTuple):
         return float((np.sign(better - worse) / 2 + 0.5).mean())
 
 
-class Evidence(NamedTuple):
-    """What programs are tried on."""
+def liked_captions(captions: Sequence[Sequence[str]], pairs: Pairs) -> list[str]:
+    """Captions that a program can look for, by how much more often preferred episodes show them."""
+    surplus = Counter[str]()
+    for better, worse in pairs.decided():
+        surplus.update(dict.fromkeys(captions[better], 1))
+        surplus.subtract(dict.fromkeys(captions[worse], 1))
+    liked = [caption for caption in surplus if surplus[caption] > 0 and is_plain(caption) and 0 < len(caption) <= 80]
+    return sorted(liked, key=lambda one: -surplus[one])[:8]
 
-    recorded: RecordedEpisodes
-    texts: list[str]  # of the episodes, for the judge
-    choosing: Pairs  # those that select programs
-    telling: Pairs  # those that tell how good the best one is
-    learnt: np.ndarray | None  # returns by the learnt reward. [num_episodes]
-    brief: Brief
+
+# ---- results of a program on recorded episodes, in sentences for its writer and for people
+
+Figures = dict[str, list[float]]  # means of a trained agent and of random play
+
+
+@dataclass
+class Tried:
+    """A program and its results."""
+
+    program: Program
+    findings: list[str]  # its defects
+    figures: dict[str, Any]
+    paid: bytes  # the steps that are paid, as bits
+    trained: Figures | None = None  # of a short training
+    worth: tuple[float, ...] = ()
+    row: dict[str, Any] = field(default_factory=dict)  # its row of the record
+
+    @property
+    def is_reward(self) -> bool:
+        """Whether it can be the best: it is not constant, and agrees with the judge at least as often as a coin."""
+        return self.figures["spread"] > 0 and self.figures["agreement"] >= 0.5
+
+    @property
+    def key(self) -> str:
+        """Equal for programs that pay the same on the recorded episodes, so that one of them is trained."""
+        return repr(self.figures)
+
+    @property
+    def rank(self) -> tuple[bool, bool, tuple[float, ...], float]:
+        """The key of the ranking, higher is better: its training, then agreement minus WEIGHT for each finding."""
+        agreement = 0.0 if np.isnan(self.figures["agreement"]) else self.figures["agreement"]
+        return self.is_reward, self.figures["spread"] > 0, self.worth, agreement - WEIGHT * len(self.findings)
+
+
+class Evidence:
+    """What programs are tried on, and their results in sentences for the writer and for people."""
+
+    def __init__(
+        self, config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, open_backend: OpenBackend, file: str
+    ):
+        """Asks the judge about pairs of the episodes in both orders; `file` keeps its answers.
+
+        The first half selects programs, the second evaluates the best.
+        """
+        section, world = config.write_reward, make_world(config.env)
+        frequency = Counter(itertools.chain.from_iterable(recorded.captions))
+        by_rules = find_backend(config.annotate).by_rules
+        texts = [episode_text(captions, frequency, by_rules) for captions in recorded.captions]
+        pairs, plan = recorded.choose_pairs(section.pairs, config.seed), JudgePlan()
+        plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
+        judged = ask(config, plan, workdir / STAGE_NAME / file, open_backend, STAGE_NAME).mean(plan.episodes)
+        half = len(pairs) // 2
+        self.recorded, self.texts, self.readable = recorded, texts, find_readable(world)
+        self.choosing, self.telling = Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
+        print_line(
+            f"{STAGE_NAME}: {len(recorded.captions):,} recorded episodes; the judge has verdicts about "
+            f"{int((~np.isnan(self.choosing.judged)).sum())} of {half} pairs"
+        )
+        goal = section.goal or goal_text(texts_of(config.env, config.annotate.lexicon), config.annotate.goal).strip()
+        del frequency[""]
+        frequent, liked = dict(frequency.most_common(40)), liked_captions(recorded.captions, self.choosing)
+        self.brief = Brief(goal, world.about, self.readable, frequent, liked)
+        if section.writer == MODEL:
+            self.brief = self.brief._replace(
+                ranges=recorded.ranges(self.readable), moments=recorded.moments(self.readable),
+                texts=recorded.texts(self.readable) if section.texts == "recorded" else (),
+            )  # fmt: skip
+        self.learnt = learnt_returns(config, workdir, recorded, world)  # [num_episodes]
+
+    def examine(self, program: Program) -> Tried:
+        """Runs a program on all recorded episodes."""
+        recorded, pairs = self.recorded, self.choosing
+        steps = recorded.pay(program)
+        returns = recorded.returns(steps)
+        figures = {
+            "agreement": pairs.agreement(returns), "spread": float(np.ptp(steps)), "mean_return": float(returns.mean()),
+            "deviation_of_returns": float(returns.std()), "paid_steps": float((steps != 0).mean()),
+            "equal_returns": float(np.mean(np.equal(*returns[pairs.episodes].T))),
+        }  # fmt: skip
+        if not figures["spread"]:
+            moments = "; ".join(recorded.moments(self.readable, MOMENTS))
+            kind = "paid the same everywhere" if steps[0] else "never paid"
+            findings = [f"{kind}: it pays the same in every step ({steps[0]:.3g}), also at {moments}"]
+        else:
+            if game := float(np.abs(recorded.column("reward")).sum()):
+                figures["over_game"] = float(np.abs(steps).sum()) / game
+            findings = [*self._findings(steps, returns, figures)]
+            if self.learnt is not None:
+                compared, finding = compare_with_learnt(returns, self.learnt, pairs, figures["agreement"])
+                figures |= compared
+                findings += [finding] if finding else []
+        return Tried(program, findings, figures, np.packbits(steps != 0).tobytes())
+
+    def _findings(self, steps: np.ndarray, returns: np.ndarray, figures: Mapping[str, float]) -> Iterator[str]:
+        """Yields the defects of a program by its rewards, which are not constant. [N], [num_episodes]"""
+        recorded, size, positive = self.recorded, np.abs(steps), np.maximum(steps, 0.0)
+        total = float(positive.sum()) or 1.0
+        if (share := figures["paid_steps"]) < 0.0001:
+            where = recorded.where(size)
+            yield f"sparse: it pays in {share:.3%} of the steps{where}: an agent will hardly ever meet it"
+        if self.readable.still:
+            idle = recorded.pay(check("still()", self.readable)) > 0
+            if (share := float(positive[idle].sum() / total)) > IDLE:
+                where = f"steps that change nothing{recorded.where(positive * idle)}"
+                yield f"paid for standing still: {share:.0%} of its pay is for {where}: subtract still()"
+        repeated = (recorded.column(CAPTION)[:, 0] > 0) & (recorded.column(COUNT) > OFTEN + 1)
+        if (share := float(positive[repeated].sum() / total)) > MANY:
+            where = f"{OFTEN} times before{recorded.where(positive * repeated)}"
+            yield (
+                f"paid again and again: {share:.0%} of its pay is for captions that the episode has shown more than "
+                f"{where}: pay for the first time alone, with once(...)"
+            )
+        if (share := float((steps > 0).mean())) > MANY:
+            steps_paid = f"{share:.0%} of the steps"
+            yield f"paid for length: it pays in {steps_paid}: longer episodes are paid more, whatever happens"
+        reached = recorded.returns(recorded.column("reward")) > 0
+        if min(int(reached.sum()), int((~reached).sum())) >= 2:
+            usual = float(np.median(returns[reached]))
+            early = (returns >= usual) & (returns > 0) & ~reached
+            if (share := float(early.sum() / (~reached).sum())) > IDLE:
+                where = recorded.where(np.where(early[recorded.episode], steps, 0))
+                yield (
+                    f"paid before the goal: {share:.0%} of the episodes without the game's reward get as much as those "
+                    f"with it ({usual:.3g}){where}: pay less there, or more for the goal"
+                )
+        if (highest := float(size.max())) > 100:
+            where = recorded.where(size)
+            yield f"out of scale: its largest reward is {highest:.3g}{where}: other rewards are about 1, so divide it"
+        if (share := figures.get("over_game", 1.0)) < 0.01:  # more is no defect where the game hardly pays
+            yield f"out of scale: it pays {share:.3g} times as much as the game's own reward: multiply it"
+        if (share := figures["equal_returns"]) > MANY:
+            yield f"sparse: {share:.0%} of the pairs of episodes have equal returns by it"
+
+    def describe(self, tried: Tried, agent: Sequence[str] = ()) -> list[str]:
+        """The results: how an agent played, then pairs of episodes about which program and judge disagree.
+
+        Small models read only the beginning.
+        """
+        steps = self.recorded.pay(tried.program)
+        returns = self.recorded.returns(steps)
+        lines = [f"agrees with the judge about {tried.figures['agreement']:.0%} of the pairs of episodes"]
+        lines += [*self._unpaid(steps), *tried.findings, *agent]
+        wrong = [(better, worse) for better, worse in self.choosing.decided() if returns[better] <= returns[worse]]
+        return lines + [
+            f"the judge prefers this episode, which it pays {returns[better]:.3g}:\n{_beginning(self.texts[better])}\n"
+            f"to this one, which it pays {returns[worse]:.3g}:\n{_beginning(self.texts[worse])}"
+            for better, worse in wrong[:2]
+        ]
+
+    def _unpaid(self, steps: np.ndarray) -> Iterator[str]:
+        """Sentences about captions of preferred episodes at which a program pays nothing, or takes away. [N]"""
+        shown = self.recorded.shown
+        paid, charged = ({shown[step] for step in np.flatnonzero(sign * steps > 0)} for sign in (1, -1))
+        liked = [caption for caption in self.brief.liked if caption not in paid]
+        terms = {caption: f'once(says("{longest_phrase(caption)}"))' for caption in liked}
+        for caption in [caption for caption in terms if caption in charged][:ADDED]:
+            yield f"it takes away at a caption of better episodes: write + {terms.pop(caption)} in place of -"
+        if added := [*terms.values()][:ADDED]:
+            number = f"{len(added)} caption{'s' * (len(added) > 1)}"
+            yield f"it pays nothing at {number} of better episodes: add + {' + '.join(added)}"
+
+
+def _beginning(text: str) -> str:
+    lines = [f"    {line}" for line in text.splitlines()]
+    return "\n".join(lines[:LINES] + [f"    ({len(lines) - LINES} more lines)"] * (len(lines) > LINES))
 
 
 # ---- the loop
@@ -233,25 +405,25 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
     """Writes programs, tries them, and keeps the best as `best.reward`. `open_backend` opens the judge."""
     with Run(workdir).stage(STAGE_NAME, STAGE_NAME) as stage:
         stage.bind(config)
-        section, readable = config.write_reward, find_readable(make_world(config.env))
-        late = Deadline(section.minutes)
-        evidence = gather(config, workdir, record_episodes(config, readable), open_backend, "answers.json")
-        with contextlib.closing(open_writer(config, readable)) as writer:  # when the judge's model is gone from memory
-            best, rounds, evidence = run_rounds(config, workdir, writer, evidence, open_backend, late)
-        program, telling, goal = best.program.text, evidence.telling, evidence.brief.goal
-        others = telling.agreement(evidence.recorded.returns(evidence.recorded.pay(best.program)))
+        loop = Loop(config, workdir, open_backend)
+        loop.gather(record_episodes(config, loop.readable), "answers.json")
+        with contextlib.closing(open_writer(config, loop.readable)) as writer:  # the judge's model is gone from memory
+            best = loop.run(writer)
+        recorded, telling, goal = loop.evidence.recorded, loop.evidence.telling, loop.evidence.brief.goal
+        writer_name, program = config.write_reward.writer, best.program.text
+        others = telling.agreement(recorded.returns(recorded.pay(best.program)))
         results = {
-            "goal": goal, "writer": section.writer, "model": config.annotate.model, "world": config.env["world"],
-            "judge": config.annotate.backend, "rounds": rounds, "found": best.is_reward,
+            "goal": goal, "writer": writer_name, "model": config.annotate.model, "world": config.env["world"],
+            "judge": config.annotate.backend, "rounds": loop.rounds, "found": best.is_reward,
             "best": {"program": program, "findings": best.findings, **best.figures},
-            "agreement_on_others": others, "episodes": len(evidence.recorded.captions),
-            "pairs": [len(evidence.choosing.judged), len(telling.judged)],
+            "agreement_on_others": others, "episodes": len(recorded.captions),
+            "pairs": [len(loop.evidence.choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
         stage.section("The written reward", *blocks_of(results))
         stage.report(Head(subject="A reward,", aim="written as a program"))
         if best.is_reward:  # last, as the stage is complete when the file exists
-            by = f"written by {section.writer}; agrees with the judge about {others:.0%} of {len(telling.judged)} pairs"
+            by = f"written by {writer_name}; agrees with the judge about {others:.0%} of {len(telling.judged)} pairs"
             heading = f"# {' '.join(goal.split())}\n# {by}\n".encode("ascii", "replace")
             write_whole(stage.path / BEST, heading + f"{program}\n".encode())
     if not best.is_reward:
@@ -264,7 +436,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
     for finding in best.findings:
         print_line(f"{STAGE_NAME}: found: {finding}")
     print_line(
-        f"{STAGE_NAME}: it agrees with the judge about {best.agreement:.0%} of the pairs that chose it and "
+        f"{STAGE_NAME}: it agrees with the judge about {best.figures['agreement']:.0%} of the pairs that chose it and "
         f"{others:.0%} of {len(telling.judged)} others; --config.policy.sources=code:{STAGE_NAME}"
     )
 
@@ -274,17 +446,15 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
     best, (choosing, others) = results["best"], results["pairs"]
     by = "templates, which know nothing of games" if results["writer"] == SCRIPTED else results["model"]
     words = f"goal: {results['goal']} · written by {by} · judged by {results['judge']}"
-    trials = [(number, row) for number, rows in enumerate(results["rounds"]) for row in rows]
     figures = [
         (_percent(best["agreement"]), f"of the {choosing:,} pairs of episodes that chose: agrees with the judge"),
         (_percent(results["agreement_on_others"]), f"of {others:,} others"),
     ]
     if "learnt_disagrees" in best:
         figures.append((_percent(best["learnt_disagrees"]), "of them: the learnt reward prefers otherwise"))
-    figures += [(f"{len(trials):,}", "programs tried"), (f"{results['episodes']:,}", "recorded episodes")]
     found = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
     rows = []
-    for number, row in trials:
+    for number, row in [(number, row) for number, tried in enumerate(results["rounds"]) for row in tried]:
         remarks = [*row.get("findings", ())]
         if trained := row.get("trained"):
             agent, random = trained["return"]
@@ -293,6 +463,7 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
         cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} …"
         agreement = _percent(row.get("agreement"))
         rows.append([str(number), f"<code>{esc(cut)}</code>", agreement, esc("; ".join(remarks) or row["error"])])
+    figures += [(f"{len(rows):,}", "programs tried"), (f"{results['episodes']:,}", "recorded episodes")]
     return [
         f'<p class="soft">{esc(words)}</p>',
         "" if results["found"] else "<p>No reward was found; this program came closest.</p>",
@@ -308,149 +479,106 @@ def _percent(share: float | None) -> str:
     return "–" if share is None or np.isnan(share) else f"{share:.0%}"
 
 
-def gather(
-    config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, open_backend: OpenBackend, file: str
-) -> Evidence:
-    """Asks the judge about pairs of the recorded episodes in both orders; `file` keeps its answers.
+class Loop:
+    """The rounds of one run: agents that have learnt from a round's programs play for the judge and for the writer."""
 
-    The first half selects programs, the second evaluates the best.
-    """
-    section, world = config.write_reward, make_world(config.env)
-    readable = find_readable(world)
-    frequency = Counter(itertools.chain.from_iterable(recorded.captions))
-    by_rules = find_backend(config.annotate).by_rules
-    texts = [episode_text(captions, frequency, by_rules) for captions in recorded.captions]
-    pairs, plan = recorded.choose_pairs(section.pairs, config.seed), JudgePlan()
-    plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
-    judged = ask(config, plan, workdir / STAGE_NAME / file, open_backend, STAGE_NAME).mean(plan.episodes)
-    half = len(pairs) // 2
-    choosing, telling = Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
-    print_line(
-        f"{STAGE_NAME}: {len(recorded.captions):,} recorded episodes; the judge has verdicts about "
-        f"{int((~np.isnan(choosing.judged)).sum())} of {half} pairs"
-    )
-    goal = section.goal or goal_text(texts_of(config.env, config.annotate.lexicon), config.annotate.goal).strip()
-    del frequency[""]
-    frequent = dict(frequency.most_common(40))
-    brief = Brief(goal, world.about, readable, frequent, liked_captions(recorded, choosing))
-    if section.writer == MODEL:
-        quoted = recorded.texts(readable) if section.texts == "recorded" else ()
-        ranges, moments = recorded.ranges(readable), recorded.moments(readable)
-        brief = brief._replace(ranges=ranges, moments=moments, texts=quoted)
-    return Evidence(recorded, texts, choosing, telling, learnt_returns(config, workdir, recorded, world), brief)
+    evidence: Evidence
 
+    def __init__(self, config: WriteConfig, workdir: Path, open_backend: OpenBackend):
+        self._config, self._section, self._workdir, self._open = config, config.write_reward, workdir, open_backend
+        self._folder, self._began, self._was_late = workdir / STAGE_NAME, time.monotonic(), False
+        self.readable = find_readable(make_world(config.env))
+        self.rounds: list[list[dict[str, Any]]] = []  # what is known of the programs of each
+        self._trained: list[Tried] = []
 
-def liked_captions(recorded: RecordedEpisodes, pairs: Pairs) -> list[str]:
-    """Captions that a program can look for, by how much more often preferred episodes show them."""
-    surplus = Counter[str]()
-    for better, worse in pairs.decided():
-        surplus.update(dict.fromkeys(recorded.captions[better], 1))
-        surplus.subtract(dict.fromkeys(recorded.captions[worse], 1))
-    liked = [caption for caption in surplus if surplus[caption] > 0 and is_plain(caption) and 0 < len(caption) <= 80]
-    return sorted(liked, key=lambda one: -surplus[one])[:8]
+    def _late(self) -> bool:
+        """Whether `write_reward.minutes` are over; says once that something is left out."""
+        minutes = self._section.minutes
+        if minutes and not self._was_late and time.monotonic() >= self._began + 60 * minutes:
+            self._was_late = True
+            print_line(f"{STAGE_NAME}: {minutes:g} minutes are over: the best so far counts ({FLAG}.minutes)")
+        return self._was_late
 
+    def gather(self, recorded: RecordedEpisodes, file: str) -> None:
+        self.evidence = Evidence(self._config, self._workdir, recorded, self._open, file)
 
-class Deadline:
-    """Whether `write_reward.minutes` are over; says once that something is left out."""
-
-    def __init__(self, minutes: float):
-        self._minutes, self._end, self._passed = minutes, time.monotonic() + 60 * (minutes or math.inf), False
-
-    def __call__(self) -> bool:
-        if not self._passed and time.monotonic() >= self._end:
-            self._passed = True
-            print_line(f"{STAGE_NAME}: {self._minutes:g} minutes are over: the best so far counts ({FLAG}.minutes)")
-        return self._passed
-
-
-def run_rounds(
-    config: WriteConfig, workdir: Path, writer: Writer, evidence: Evidence, open_backend: OpenBackend, late: Deadline
-) -> tuple[Tried, list[list[dict[str, Any]]], Evidence]:
-    """Runs all rounds; returns the best program, the programs of each round with their results, and the last evidence.
-
-    Agents that have learnt from programs of a round play for the judge, and for the writer of the next one.
-    """
-    section, best = config.write_reward, None
-    rounds: list[list[dict[str, Any]]] = []
-    earlier: list[Attempt] = []
-    trained: list[Tried] = []
-    for number in range(1 + section.revisions):
-        if rounds and late():
-            break
-        folder = workdir / STAGE_NAME / f"round-{number}"
-        written = [row["program"] for earlier_rows in rounds for row in earlier_rows]
-        evidence = evidence._replace(brief=evidence.brief._replace(tried=written))
-        tried: list[Tried] = []  # of the round, as `rows`, but without those that cannot be read
-        rows: list[dict[str, Any]] = []
-        for proposal in range(section.proposals):
-            if (tried or earlier) and late():  # without any program there is no best one
+    def run(self, writer: Writer) -> Tried:
+        """Runs all rounds; returns the best program."""
+        section, best, earlier = self._section, None, list[Attempt]()
+        for number in range(1 + section.revisions):
+            if self.rounds and self._late():
                 break
-            file = folder / f"program-{proposal}.reward"
-            text, problem = propose(writer, evidence.brief, earlier, proposal, section.attempts, file)
+            folder = self._folder / f"round-{number}"
+            tried = self._write_programs(writer, earlier, folder)
+            agents = self._train_best(tried, folder) if section.train_for_env_steps else []
+            best = max([*([best] if best else []), *tried], key=lambda one: one.rank, default=None)
+            rows = self.rounds[-1]
+            if best is None:
+                raise UserError(
+                    f"none of {section.proposals} programs could be read after {section.attempts} attempts each; the "
+                    f"last error: {rows[-1]['error']} (--config.write_reward.writer, .attempts)"
+                )
+            print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {len(rows)} programs can be read; the best "
+                       f"agrees with the judge about {best.figures['agreement']:.0%} of the pairs")  # fmt: skip
+            if agents and number < section.revisions and not self._late():
+                self.see_agents(agents, f"answers-{number + 1}.json")
+                known = [replace(self.evidence.examine(one.program), trained=one.trained, worth=one.worth)
+                         for one in (best, *self._trained)]  # fmt: skip
+                best, self._trained = max(known, key=lambda one: one.rank), known[1:]
+            agent = [describe_training(best.trained, section.train_for_env_steps)] if best.trained else []
+            figures = [f"{name.replace('_', ' ')}: {figure:.3g}" for name, figure in best.figures.items()]
+            lines = self.evidence.describe(best, agent) if section.told == "diagnoses" else figures + agent
+            earlier = [Attempt(best.program.text, "\n".join(f"- {line}" for line in lines))]
+        assert best is not None
+        return best
+
+    def _write_programs(self, writer: Writer, earlier: Sequence[Attempt], folder: Path) -> list[Tried]:
+        """The programs of a round that can be read; adds all of its programs to `rounds`."""
+        brief = self.evidence.brief._replace(tried=[row["program"] for rows in self.rounds for row in rows])
+        tried, rows = list[Tried](), list[dict[str, Any]]()
+        for number in range(self._section.proposals):
+            if (tried or earlier) and self._late():  # without any program there is no best one
+                break
+            file = folder / f"program-{number}.reward"
+            text, problem = propose(writer, brief, earlier, number, self._section.attempts, file)
             rows.append({"program": text, "error": problem})
             if not problem:
-                tried.append(examine(check(text, evidence.brief.readable), evidence))
-                rows[-1] |= {"findings": tried[-1].findings, **tried[-1].figures}
-        rounds.append(rows)
-        agents = train_best(config, tried, rows, trained, folder, late) if section.train_for_env_steps else []
-        best = max([*([best] if best else []), *tried], key=lambda one: one.rank, default=None)
-        if best is None:
-            raise UserError(
-                f"none of {section.proposals} programs could be read after {section.attempts} attempts each; the last "
-                f"error: {rows[-1]['error']} (--config.write_reward.writer, .attempts)"
-            )
-        print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {len(rows)} programs can be read; the best "
-                   f"agrees with the judge about {best.agreement:.0%} of the pairs")  # fmt: skip
-        if agents and number < section.revisions and not late():
-            evidence = see_agents(config, workdir, evidence, agents, open_backend, f"answers-{number + 1}.json")
-            known = [examine(one.program, evidence)._replace(training=one.training) for one in (best, *trained)]
-            best, trained = max(known, key=lambda one: one.rank), known[1:]
-        agent = [describe_training(best.training.figures, section.train_for_env_steps)] if best.training else []
-        figures = [f"{name.replace('_', ' ')}: {figure:.3g}" for name, figure in best.figures.items()]
-        lines = describe(best, evidence, agent) if section.told == "diagnoses" else figures + agent
-        earlier = [Attempt(best.program.text, "\n".join(f"- {line}" for line in lines))]
-    assert best is not None
-    return best, rounds, evidence
+                one = self.evidence.examine(check(text, self.readable))
+                rows[-1] |= {"findings": one.findings, **one.figures}
+                tried.append(replace(one, row=rows[-1]))
+        self.rounds.append(rows)
+        return tried
 
+    def _train_best(self, tried: Sequence[Tried], folder: Path) -> list[Path]:
+        """Trains agents with the best programs of a round; adds their figures everywhere, and returns their workdirs.
 
-def train_best(
-    config: WriteConfig, tried: list[Tried], rows: Sequence[dict[str, Any]], trained: list[Tried], folder: Path,
-    late: Deadline,
-) -> list[Path]:  # fmt: skip
-    """Trains agents with the best programs of a round; adds their figures everywhere, and returns their workdirs."""
-    agents = []
-    for place, one in enumerate(to_train(tried, trained)[: config.write_reward.trainings]):
-        if late():
-            break
-        agents.append(folder / f"training-{place}")
-        trained.append(one._replace(training=train(config, one.program, agents[-1])))
-    trainings = {one.key: one.training for one in trained}
-    tried[:] = [one._replace(training=trainings.get(one.key)) for one in tried]
-    for one, row in zip(tried, (row for row in rows if not row["error"]), strict=True):
-        row |= {"trained": one.training.figures} if one.training else {}
-    return agents
+        Rewards without a training, the best first, but those last that pay at the same steps as another one.
+        """
+        first, last, agents = list[Tried](), list[Tried](), list[Path]()
+        seen, keys = {one.paid for one in self._trained}, {one.key for one in self._trained}
+        for one in sorted((one for one in tried if one.is_reward), key=lambda one: one.rank, reverse=True):
+            if one.key not in keys:
+                (last if one.paid in seen else first).append(one)
+                seen.add(one.paid)
+                keys.add(one.key)
+        for one in (first + last)[: self._section.trainings]:
+            if self._late():
+                break
+            agents.append(folder / f"training-{len(agents)}")
+            one.trained, one.worth = train(self._config, one.program, agents[-1])
+            self._trained.append(one)
+        known = {one.key: one for one in self._trained}
+        for one in tried:
+            if same := known.get(one.key):
+                one.trained = one.row["trained"] = same.trained
+                one.worth = same.worth
+        return agents
 
-
-def see_agents(
-    config: WriteConfig, workdir: Path, evidence: Evidence, agents: Sequence[Path], open_backend: OpenBackend, file: str
-) -> Evidence:
-    """The evidence with episodes of these agents."""
-    recorded = evidence.recorded
-    played = record_episodes(config, evidence.brief.readable, agents, len(recorded.captions))
-    return gather(config, workdir, recorded.with_others(played), open_backend, file)
-
-
-def to_train(tried: Sequence[Tried], trained: Sequence[Tried]) -> list[Tried]:
-    """The rewards without a training, the best first, but those last that pay at the same steps as another one."""
-    ranked = sorted((one for one in tried if one.is_reward), key=lambda one: one.rank, reverse=True)
-    first, last = list[Tried](), list[Tried]()
-    seen, keys = {one.paid for one in trained}, {one.key for one in trained}
-    for one in ranked:
-        if one.key not in keys:
-            (last if one.paid in seen else first).append(one)
-            seen.add(one.paid)
-            keys.add(one.key)
-    return first + last
+    def see_agents(self, agents: Sequence[Path], file: str) -> None:
+        """Adds episodes of these agents to the evidence."""
+        recorded = self.evidence.recorded
+        played = record_episodes(self._config, self.readable, agents, len(recorded.captions))
+        self.gather(recorded.with_others(played), file)
 
 
 def propose(
@@ -461,7 +589,7 @@ def propose(
         with contextlib.suppress(ProgramError):  # of a grammar that has become narrower
             check(text := file.read_text(), brief.readable)
             return text, ""
-    tries, text, problem = list(earlier), "", ""
+    tries, text, problem = earlier, "", ""
     for _ in range(attempts):
         text = writer.propose(brief, tries, number)
         text = "\n".join(clean(line, KEPT) for line in text[:KEPT].splitlines())  # without control characters
@@ -479,15 +607,12 @@ def propose(
 # ---- a short training with a program, in a workdir of its own
 
 
-class Training(NamedTuple):
-    """What a short training came to."""
+def train(config: WriteConfig, program: Program, workdir: Path) -> tuple[Figures, tuple[float, ...]]:
+    """Trains and evaluates an agent, or resumes a killed run.
 
-    figures: dict[str, list[float]]  # means of the agent and of random play
-    worth: tuple[float, ...]  # lower ends of the intervals of write_reward.chosen_by: luck in few games does not choose
-
-
-def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
-    """Trains and evaluates an agent, or resumes a killed run."""
+    Returns its figures, and the lower ends of the intervals of write_reward.chosen_by: luck in few games does not
+    choose.
+    """
     best = workdir / WRITTEN / BEST
     if best.exists() and best.read_text() != program.text:  # this run ranks the programs otherwise
         shutil.rmtree(workdir)
@@ -506,10 +631,10 @@ def train(config: WriteConfig, program: Program, workdir: Path) -> Training:
     chosen = [agent.get(by) or agent.get(f"'{by}'") or never for by in config.write_reward.figures]
     names = [name for name in agent | random if name != "intrinsic_return"]
     means = {name: [agent.get(name, never)["mean"], random.get(name, never)["mean"]] for name in names}
-    return Training(means, tuple(one["mean"] if (low := one.get("low")) is None else low for one in chosen))
+    return means, tuple(one["mean"] if (low := one.get("low")) is None else low for one in chosen)
 
 
-def describe_training(figures: dict[str, list[float]], steps: int) -> str:
+def describe_training(figures: Figures, steps: int) -> str:
     """The results of a training, for the writer."""
 
     def change(name: str) -> float:
@@ -519,160 +644,6 @@ def describe_training(figures: dict[str, list[float]], steps: int) -> str:
     lines = [f"    {name}: {figures[name][0]:.3g} ({figures[name][1]:.3g})"
              for name in sorted(figures, key=change, reverse=True)[:12]]  # fmt: skip
     return "\n".join([f"an agent that learnt from it for {steps:,} steps, per episode (random play):", *lines])
-
-
-# ---- results of a program on recorded episodes, in sentences for its writer and for people
-
-
-class Tried(NamedTuple):
-    """A program and its results."""
-
-    program: Program
-    agreement: float  # with the judge, on the pairs that choose
-    findings: list[str]  # its defects
-    figures: dict[str, Any]
-    paid: bytes = b""  # the steps that are paid, as bits
-    training: Training | None = None
-
-    @property
-    def is_reward(self) -> bool:
-        """Whether it can be the best: it is not constant, and agrees with the judge at least as often as a coin."""
-        return self.figures["spread"] > 0 and self.agreement >= 0.5
-
-    @property
-    def key(self) -> str:
-        """Equal for programs that pay the same on the recorded episodes, so that one of them is trained."""
-        return repr(self.figures)
-
-    @property
-    def rank(self) -> tuple[bool, bool, tuple[float, ...], float]:
-        """The key of the ranking, higher is better: its training, then agreement minus WEIGHT for each finding."""
-        agreement = 0.0 if np.isnan(self.agreement) else self.agreement
-        worth = self.training.worth if self.training else ()
-        return self.is_reward, self.figures["spread"] > 0, worth, agreement - WEIGHT * len(self.findings)
-
-
-def examine(program: Program, evidence: Evidence) -> Tried:
-    """Runs a program on all recorded episodes."""
-    recorded, pairs, readable, learnt = evidence.recorded, evidence.choosing, evidence.brief.readable, evidence.learnt
-    steps = recorded.pay(program)
-    returns = recorded.returns(steps)
-    agreement, spread = pairs.agreement(returns), float(np.ptp(steps))
-    paid = np.packbits(steps != 0).tobytes()
-    figures = {
-        "agreement": agreement, "spread": spread, "mean_return": float(returns.mean()),
-        "deviation_of_returns": float(returns.std()), "paid_steps": float((steps != 0).mean()),
-        "equal_returns": float(np.mean(np.equal(*returns[pairs.episodes].T))),
-    }  # fmt: skip
-    if not spread:
-        moments = "; ".join(recorded.moments(readable, MOMENTS))
-        kind = "paid the same everywhere" if steps[0] else "never paid"
-        finding = f"{kind}: it pays the same in every step ({steps[0]:.3g}), also at {moments}"
-        return Tried(program, agreement, [finding], figures, paid)
-    findings = [*_where_paid(recorded, steps, readable), *_before_the_goal(recorded, steps, returns)]
-    if game := float(np.abs(recorded.column("reward")).sum()):
-        figures["over_game"] = float(np.abs(steps).sum()) / game
-    if (highest := float(np.abs(steps).max())) > 100:
-        where = _moments(recorded, np.abs(steps))
-        findings.append(
-            f"out of scale: its largest reward is {highest:.3g}{where}: other rewards are about 1, so divide it"
-        )
-    if figures.get("over_game", 1.0) < 0.01:  # more is no defect where the game hardly pays
-        less = f"{figures['over_game']:.3g} times as much as the game's own reward"
-        findings.append(f"out of scale: it pays {less}: multiply it")
-    if figures["equal_returns"] > MANY:
-        findings.append(f"sparse: {figures['equal_returns']:.0%} of the pairs of episodes have equal returns by it")
-    if learnt is not None:
-        learnt_figures, finding = compare_with_learnt(returns, learnt, pairs, agreement)
-        figures |= learnt_figures
-        findings += [finding] if finding else []
-    return Tried(program, agreement, findings, figures, paid)
-
-
-def _where_paid(recorded: RecordedEpisodes, steps: np.ndarray, readable: Readable) -> Iterator[str]:
-    """Findings about the steps that are paid. [N]"""
-    positive = np.maximum(steps, 0.0)
-    total = float(positive.sum()) or 1.0
-    if (share := float((steps != 0).mean())) < 0.0001:
-        where = _moments(recorded, np.abs(steps))
-        yield f"sparse: it pays in {share:.3%} of the steps{where}: an agent will hardly ever meet it"
-    if readable.still:
-        idle = recorded.pay(check("still()", readable)) > 0
-        if (standing := float(positive[idle].sum() / total)) > IDLE:
-            where = _moments(recorded, positive * idle)
-            yield (
-                f"paid for standing still: {standing:.0%} of its pay is for steps that change nothing{where}: subtract "
-                "still()"
-            )
-    repeated = recorded.repeated(OFTEN)
-    if (again := float(positive[repeated].sum() / total)) > MANY:
-        yield (
-            f"paid again and again: {again:.0%} of its pay is for captions that the episode has shown more than "
-            f"{OFTEN} times before{_moments(recorded, positive * repeated)}: pay for the first time alone, with "
-            "once(...)"
-        )
-    if (every := float((steps > 0).mean())) > MANY:
-        yield f"paid for length: it pays in {every:.0%} of the steps: longer episodes are paid more, whatever happens"
-
-
-def _before_the_goal(recorded: RecordedEpisodes, steps: np.ndarray, returns: np.ndarray) -> Iterator[str]:
-    """A finding if episodes that the game does not pay get as much as those that it pays. [N], [num_episodes]"""
-    reached = recorded.returns(recorded.column("reward")) > 0
-    if min(int(reached.sum()), int((~reached).sum())) < 2:
-        return
-    usual = float(np.median(returns[reached]))
-    early = (returns >= usual) & (returns > 0) & ~reached
-    if (share := float(early.sum() / (~reached).sum())) > IDLE:
-        episode = recorded.whole(recorded.episodes)
-        yield (
-            f"paid before the goal: {share:.0%} of the episodes without the game's reward get as much as those with it "
-            f"({usual:.3g}){_moments(recorded, np.where(early[episode], steps, 0))}: pay less there, or more for the "
-            "goal"
-        )
-
-
-def _moments(recorded: RecordedEpisodes, weights: np.ndarray) -> str:
-    """The captions of the steps with the largest weights, in words. [N]"""
-    steps = np.argsort(-weights, kind="stable")[:500]
-    distinct = recorded.distinct(steps[weights[steps] > 0])
-    found = [caption for _, caption in itertools.islice(distinct, MOMENTS)]
-    return f" (at {' and at '.join(map(repr, found))})" if found else ""
-
-
-def describe(tried: Tried, evidence: Evidence, agent: Sequence[str] = ()) -> list[str]:
-    """The results: how an agent played, then pairs of episodes about which program and judge disagree.
-
-    Small models read only the beginning.
-    """
-    recorded, texts = evidence.recorded, evidence.texts
-    lines = [f"agrees with the judge about {tried.agreement:.0%} of the pairs of episodes"]
-    lines += [*_unpaid(tried.program, recorded, evidence.brief.liked), *tried.findings, *agent]
-    returns = recorded.returns(recorded.pay(tried.program))
-    wrong = [(better, worse) for better, worse in evidence.choosing.decided() if returns[better] <= returns[worse]]
-    return lines + [
-        f"the judge prefers this episode, which it pays {returns[better]:.3g}:\n{_first_lines(texts[better])}\n"
-        f"to this one, which it pays {returns[worse]:.3g}:\n{_first_lines(texts[worse])}"
-        for better, worse in wrong[:2]
-    ]
-
-
-def _unpaid(program: Program, recorded: RecordedEpisodes, liked: Sequence[str]) -> Iterator[str]:
-    """Sentences about captions of preferred episodes at which the program pays nothing, or takes away."""
-    steps = recorded.pay(program)
-    captions = recorded.column(CAPTION)
-    paid, charged = ({*map(decode, captions[sign * steps > 0])} for sign in (1, -1))
-    terms = {caption: f'once(says("{longest_phrase(caption)}"))' for caption in liked if caption not in paid}
-    for caption in [caption for caption in terms if caption in charged][:ADDED]:
-        yield f"it takes away at a caption of better episodes: write + {terms.pop(caption)} in place of -"
-    if added := [*terms.values()][:ADDED]:
-        number = f"{len(added)} caption{'s' * (len(added) > 1)}"
-        yield f"it pays nothing at {number} of better episodes: add + {' + '.join(added)}"
-
-
-def _first_lines(text: str, lines: int = 12) -> str:
-    shown = text.splitlines()
-    left_out = [f"    ({len(shown) - lines} more lines)"] if len(shown) > lines else []
-    return "\n".join([f"    {line}" for line in shown[:lines]] + left_out)
 
 
 # ---- beside the learnt reward
