@@ -29,6 +29,33 @@ LEVEL = 0.05  # chance of a false alarm in a whole audit
 EXACT = 2000  # trials up to which binomial tails are summed; beyond, the normal distribution is close enough
 TESTED = 8  # candidates of a check that become suspicions
 
+FEWEST = 20  # episodes; fewer say little about shares
+NEUTRAL_GROUP = 0.05  # share of the pay for one neutral group that is reported if passed
+NEUTRAL_PAY = 0.1  # the same for all of them
+MATTERS = 0.05  # share of the pay from which inflation matters
+INFLATION = 2.0
+SEEN = 20  # times, for the group that the judge likes best
+LEAST_SPREAD = 0.05  # of values within a group, as a share of the distance between the neutral and the best
+LOOP = 0.2  # share of an episode's pay for repeats of one caption
+LOOPING = 0.1  # share of the episodes
+REPEATS = 3  # at least, within an episode
+HELD_STEPS = 3  # in a row, from which an agent stands
+HELD_PAY = 0.05  # share of the pay
+FEWEST_QUESTIONS = 20  # about a kind of captions
+WRONG = 0.5  # share of the labels of a kind of captions that is reported if passed: worse than chance
+SHOWN = 12  # kinds of captions in the table of pay
+
+PAY, INFLATED, LOOPS, HELD = CHECKS = "pay for neutral captions", "inflation", "loops", "held pay"
+WORSE, INVERSIONS = "worse than random play", "inversions"
+NOTHING = "(no message)"
+SEVERAL = " + "  # between the names of several rules
+SECOND = "--config.audit.second_reward_dir"
+THRESHOLD = "a higher --config.policy.threshold_quantile"
+MORE_DEGREES = "labels with degrees (--config.reward.labels=soft) or more pairs (--config.collect.num_pairs)"
+FILE = "audit"  # `audit.json`
+
+Figures = Mapping[str, tuple[np.ndarray, np.ndarray]]  # by name: of the agent's episodes and of random play's. [E] each
+
 
 class Suspicion(NamedTuple):
     """One thing that may be wrong."""
@@ -45,13 +72,13 @@ class Check(NamedTuple):
 
     name: str
     scope: str = ""  # the data that was examined, in a few words
-    suspicions: tuple[Suspicion, ...] = ()
+    suspicions: Sequence[Suspicion] = ()
     skipped: str = ""  # the reason why it was not made; "": it was made
     tested: int = 0  # candidates, of which the suspicions are the worst; 0: all are suspicions
 
     def advised(self, advice: str) -> Check:
         """The check with other advice."""
-        return self._replace(suspicions=tuple(one._replace(advice=advice) for one in self.suspicions))
+        return self._replace(suspicions=[one._replace(advice=advice) for one in self.suspicions])
 
 
 class Findings(NamedTuple):
@@ -78,11 +105,9 @@ def conclude(checks: Iterable[Check], paid: Sequence[dict[str, Any]] = (), neutr
 
 def holm(ps: list[float], count: int) -> list[float]:
     """Holm's adjusted p-values of the lowest of `count` p-values, in the same order: those up to LEVEL are rejected."""
-    order = sorted(range(len(ps)), key=ps.__getitem__)
     adjusted, largest = [0.0] * len(ps), 0.0
-    for rank, index in enumerate(order):
-        largest = max(largest, min(1.0, (count - rank) * ps[index]))
-        adjusted[index] = largest
+    for rank, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        largest = adjusted[index] = max(largest, min(1.0, (count - rank) * ps[index]))
     return adjusted
 
 
@@ -110,6 +135,37 @@ def binomial_tail(hits: float, trials: float, share: float) -> float:
     return min(math.fsum(map(math.exp, logs)), 1.0)
 
 
+class Share(NamedTuple):
+    """A share with its standard error; as text, in percent with its 95 % interval."""
+
+    size: float
+    error: float
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self.size - Z95 * self.error, self.size + Z95 * self.error
+
+    def __str__(self) -> str:
+        return percent(self.size, *self.ends)
+
+    def above(self, threshold: float) -> float:
+        """The p-value, if the true share is at most the threshold."""
+        return normal_tail((self.size - threshold) / self.error) if self.error > 0 else float(self.size <= threshold)
+
+
+def ratio(parts: np.ndarray, wholes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of the parts over that of the wholes, and its standard error over the E episodes. [E, ...] each"""
+    share = parts.sum(0) / wholes.sum()
+    rest = parts - share * wholes
+    count = len(parts)
+    return share, (count / max(count - 1, 1) * (rest**2).sum(0)) ** 0.5 / wholes.sum()
+
+
+def share_of(parts: np.ndarray, wholes: np.ndarray) -> Share:
+    """`ratio` of one column. [E] each"""
+    return Share(*map(float, ratio(parts, wholes)))
+
+
 def largest(sizes: np.ndarray, candidates: np.ndarray) -> list[int]:
     """The numbers of the TESTED candidates with the largest sizes, the largest first. [G], [G] bool"""
     order = np.argsort(-np.where(candidates, sizes, -1), kind="stable")[:TESTED]
@@ -128,10 +184,7 @@ def quoted(text: str, longest: int = 60) -> str:
     return repr(line if len(line) <= longest else line[: longest - 3] + "...")
 
 
-# Groups of captions: those with the same rules, and those that differ only in digits.
-
-NOTHING = "(no message)"
-SEVERAL = " + "  # between the names of several rules
+# ---- groups of captions: those with the same rules, and those that differ only in digits
 
 
 class Captions(NamedTuple):
@@ -145,6 +198,7 @@ class Captions(NamedTuple):
     degrees: bool = True  # whether differences of worth mean something, and not only their signs
     ruled: bool = False  # whether the groups are those of rules
     second: np.ndarray | None = None  # as `values`, of a reward that was learnt with another seed. [U] float64
+    has_digits: bool = False  # whether captions that differ only in digits are of different kinds
 
     @property
     def shows_nothing(self) -> int:
@@ -162,20 +216,14 @@ def mean_by(number: np.ndarray, values: np.ndarray, count: int, weights: np.ndar
 
 
 def group_captions(texts: Sequence[str], rules: Sequence[str] | None = None) -> tuple[np.ndarray, list[str]]:
-    """Puts captions into groups.
+    """The group of each caption, [U] int64, and the groups' names.
 
-    Args:
-      texts: the captions. [U]
-      rules: the names of the rules that give each caption its worth, "" where none does; None without rules. [U]
-
-    Returns:
-      The group of each caption, [U] int64, and the groups' names.
+    `rules`: names of the rules that give each caption its worth, "" where none does; None without rules. [U]
     """
     numbers: dict[tuple[bool, str], int] = {}
-    group = np.empty(len(texts), np.int64)
-    for number, text in enumerate(texts):
-        rule = rules[number] if rules is not None else ""
-        group[number] = numbers.setdefault((bool(rule), rule or without_digits(text)), len(numbers))
+    named = zip(texts, rules or [""] * len(texts), strict=True)
+    keys = [(bool(rule), rule or without_digits(text)) for text, rule in named]
+    group = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
     return group, [name for _, name in numbers]
 
 
@@ -184,32 +232,7 @@ def without_digits(text: str) -> str:
     return re.sub(r"\d+", "#", text) or NOTHING
 
 
-# ---- the checks of pay, figures and labels, by arrays alone
-
-FEWEST = 20  # episodes; fewer say little about shares
-NEUTRAL_GROUP = 0.05  # share of the pay for one neutral group that is reported if passed
-NEUTRAL_PAY = 0.1  # the same for all of them
-MATTERS = 0.05  # share of the pay from which inflation matters
-INFLATION = 2.0
-SEEN = 20  # times, for the group that the judge likes best
-LEAST_SPREAD = 0.05  # of values within a group, as a share of the distance between the neutral and the best
-LOOP = 0.2  # share of an episode's pay for repeats of one caption
-LOOPING = 0.1  # share of the episodes
-REPEATS = 3  # at least, within an episode
-HELD_STEPS = 3  # in a row, from which an agent stands
-HELD_PAY = 0.05  # share of the pay
-
-FEWEST_QUESTIONS = 20  # about a kind of captions
-WRONG = 0.5  # share of the labels of a kind of captions that is reported if passed: worse than chance
-SHOWN = 12  # kinds of captions in the table of pay
-
-PAY, INFLATED, LOOPS, HELD = CHECKS = "pay for neutral captions", "inflation", "loops", "held pay"
-WORSE, INVERSIONS = "worse than random play", "inversions"
-SECOND = "--config.audit.second_reward_dir"
-THRESHOLD = "a higher --config.policy.threshold_quantile"
-MORE_DEGREES = "labels with degrees (--config.reward.labels=soft) or more pairs (--config.collect.num_pairs)"
-
-Figures = Mapping[str, tuple[np.ndarray, np.ndarray]]  # by name: of the agent's episodes and of random play's. [E] each
+# ---- the checks of pay
 
 
 class Steps(NamedTuple):
@@ -235,17 +258,20 @@ class Paid(NamedTuple):
     columns: np.ndarray  # the numbers of these groups. [K]
     values: np.ndarray  # the mean reward of each group over its steps; NaN where unknown. [G]
 
-    def together(self, groups: np.ndarray) -> tuple[float, float]:
-        """The share of several groups ([G] bool), and its standard error."""
-        share, error = ratio(self.by_episode[:, groups[self.columns]].sum(1), self.total)
-        return float(share), float(error)
+    def of(self, group: int) -> tuple[Share, float]:
+        """The share of a group, and its pay each time."""
+        share = Share(float(self.share[group]), float(self.error[group]))
+        return share, share.size * float(self.total.sum()) / int(self.times[group])
+
+    def together(self, groups: np.ndarray) -> Share:
+        """The share of several groups. [G] bool"""
+        return share_of(self.by_episode[:, groups[self.columns]].sum(1), self.total)
 
 
 def share_pay(steps: Steps, captions: Captions) -> Paid:
     """Divides the pay among the groups of captions."""
     group, pay = captions.group[steps.caption], np.maximum(steps.pay, 0)
     count, episodes = len(captions.names), steps.episodes
-    times = np.bincount(group, minlength=count)
     columns = np.flatnonzero(np.bincount(group, weights=pay, minlength=count))
     column_of = np.full(count, -1)
     column_of[columns] = np.arange(len(columns))
@@ -257,20 +283,7 @@ def share_pay(steps: Steps, captions: Captions) -> Paid:
         share[columns], error[columns] = ratio(table, total[:, None])
     seen = np.bincount(steps.caption, minlength=len(captions.texts))
     values = mean_by(captions.group, captions.values, count, seen)
-    return Paid(share, error, times, total, table, columns, values)
-
-
-def ratio(parts: np.ndarray, wholes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sum of the parts over that of the wholes, and its standard error over the E episodes. [E, ...] each"""
-    share = parts.sum(0) / wholes.sum()
-    rest = parts - share * wholes
-    count = len(parts)
-    return share, (count / max(count - 1, 1) * (rest**2).sum(0)) ** 0.5 / wholes.sum()
-
-
-def above(share: float, error: float, threshold: float) -> float:
-    """The p-value of a share, if the true one is at most the threshold."""
-    return normal_tail((share - threshold) / error) if error > 0 else float(share <= threshold)
+    return Paid(share, error, np.bincount(group, minlength=count), total, table, columns, values)
 
 
 def check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str, worthless: str) -> list[Check]:
@@ -283,29 +296,17 @@ def check_pay(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | 
 
 def check_neutral(captions: Captions, paid: Paid) -> Check:
     """Finds paid groups that the judge calls neutral or worse."""
-    scope = f"{len(paid.total):,} episodes, {int((paid.times > 0).sum()):,} kinds of captions"
     dull = (captions.worth <= 0) & (paid.share > 0)  # False for unknown worths (NaN)
-    suspicions = []
+    share = paid.together(dull)
+    sentence = f"{share} of the pay is for captions that the judge calls neutral or worse"
+    suspicions = [Suspicion(sentence, f"{THRESHOLD}, or {MORE_DEGREES}", share.size, share.above(NEUTRAL_PAY))]
     for group in largest(paid.share, dull):
-        share, error = float(paid.share[group]), float(paid.error[group])
-        each = share * paid.total.sum() / paid.times[group]
+        share, each = paid.of(group)
         verdict = "neutral" if captions.worth[group] == 0 else "worse than nothing"
-        suspicions.append(Suspicion(
-            f"{quoted(captions.names[group])} gets {percent(share, *ends(share, error))} of the pay, {each:.2g} each "
-            f"time, and the judge calls it {verdict}",
-            THRESHOLD, share, above(share, error, NEUTRAL_GROUP),
-        ))  # fmt: skip
-    share, error = paid.together(dull)
-    suspicions.append(Suspicion(
-        f"{percent(share, *ends(share, error))} of the pay is for captions that the judge calls neutral or worse",
-        f"{THRESHOLD}, or {MORE_DEGREES}", share, above(share, error, NEUTRAL_PAY),
-    ))  # fmt: skip
-    return Check(PAY, scope, tuple(suspicions), tested=int(dull.sum()) + 1)
-
-
-def ends(share: float, error: float) -> tuple[float, float]:
-    """The 95 % interval of a share."""
-    return share - Z95 * error, share + Z95 * error
+        sentence = f"{quoted(captions.names[group])} gets {share} of the pay, {each:.2g} each time, and the judge calls"
+        suspicions.append(Suspicion(f"{sentence} it {verdict}", THRESHOLD, share.size, share.above(NEUTRAL_GROUP)))
+    scope = f"{len(paid.total):,} episodes, {int((paid.times > 0).sum()):,} kinds of captions"
+    return Check(PAY, scope, suspicions, tested=int(dull.sum()) + 1)
 
 
 def check_inflation(captions: Captions, paid: Paid) -> Check:
@@ -315,12 +316,11 @@ def check_inflation(captions: Captions, paid: Paid) -> Check:
     r is the spread of the values within groups; r0 has none, as no moment is more frequent. A group counts only if its
     share of the pay passes MATTERS.
     """
-    nothing = captions.shows_nothing
+    nothing, group_of, values = captions.shows_nothing, captions.group, paid.values  # [U], [G]
     if nothing < 0 or np.isnan(captions.values[nothing]):
         return Check(INFLATED, skipped="this world has no moment without a message, so there is no neutral reward")
     if not captions.degrees:
         return Check(INFLATED, skipped="this judge gives an order of captions and no degrees")
-    values = paid.values  # [G]
     known = ~np.isnan(captions.worth) & ~np.isnan(values)
     # The groups that the judge likes best, all of the same worth; groups of several rules are left out.
     single = np.array([not captions.ruled or SEVERAL not in name for name in captions.names])
@@ -331,42 +331,37 @@ def check_inflation(captions: Captions, paid: Paid) -> Check:
     base, top = captions.values[nothing], float(np.average(values[best], weights=paid.times[best]))
     part = captions.worth / captions.worth[best[0]]
     small = known & (part > 0) & (part < 1) & (paid.share > 0)
-    spread, counts = spread_within(captions)
+
+    valued = ~np.isnan(captions.values)
+    counts = np.bincount(group_of[valued], minlength=len(values))  # captions with a value. [G]
+    squares = (captions.values - mean_by(group_of, captions.values, len(values))[group_of])[valued] ** 2
+    spread = (float(squares.sum()) / max(int((counts - 1)[counts > 1].sum()), 1)) ** 0.5
     spread = max(spread, LEAST_SPREAD * abs(top - base))
     liked, suspicions = quoted(captions.names[best[0]]), []
     for group in largest(paid.share, small):
-        name, share, goal = quoted(captions.names[group]), float(paid.share[group]), INFLATION * part[group]
+        name, (share, _), goal = quoted(captions.names[group]), paid.of(group), INFLATION * part[group]
         sentence = f"{liked}, which the judge likes best, is rewarded no better than nothing; {name} is rewarded"
         if top > base:
-            rewarded = float((values[group] - base) / (top - base))
-            worth = percent(float(part[group]))
-            sentence = f"{name} has {worth} of the worth of {liked} and {percent(rewarded)} of its reward"
+            rewarded = percent(float((values[group] - base) / (top - base)))
+            sentence = f"{name} has {percent(float(part[group]))} of the worth of {liked} and {rewarded} of its reward"
         beyond = values[group] - (1 - goal) * base - goal * top  # above 0 where the ratio is above INFLATION
         error = spread * (1 / counts[group] + goal**2 / counts[best].sum()) ** 0.5
-        p = max(above(beyond, error, 0.0), above(share, float(paid.error[group]), MATTERS))
-        suspicions.append(Suspicion(f"{sentence}, and gets {percent(share)} of the pay", MORE_DEGREES, share, p))
-    scope = f"{len(suspicions)} kinds of captions beside {liked}"
-    return Check(INFLATED, scope, tuple(suspicions), tested=int(small.sum()))
-
-
-def spread_within(captions: Captions) -> tuple[float, np.ndarray]:
-    """The standard deviation of values within groups, and how many captions with a value each group has. [G]"""
-    group, values, size = captions.group, captions.values, len(captions.names)
-    known = ~np.isnan(values)
-    counts = np.bincount(group[known], minlength=size)
-    squares = float(((values - mean_by(group, values, size)[group])[known] ** 2).sum())
-    return (squares / max(int((counts - 1)[counts > 1].sum()), 1)) ** 0.5, counts
+        sentence += f", and gets {percent(share.size)} of the pay"
+        p = max(Share(beyond, error).above(0.0), share.above(MATTERS))
+        suspicions.append(Suspicion(sentence, MORE_DEGREES, share.size, p))
+    return Check(INFLATED, f"{len(suspicions)} kinds of captions beside {liked}", suspicions, tested=int(small.sum()))
 
 
 def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
     """Finds captions whose repeats get much of an episode's pay.
 
-    A caption, whatever its digits, loops in an episode if its repeats, beyond the first time, get more than LOOP of the
-    episode's pay. Captions that the judge likes at least half as much as the best are meant to be repeated, and do not
-    count.
+    A caption, as a rule whatever its digits, loops in an episode if its repeats, beyond the first time, get more than
+    LOOP of the episode's pay. Captions that the judge likes at least half as much as the best are meant to be repeated,
+    and do not count.
     """
     texts: dict[str, int] = {}
-    keys = np.array([texts.setdefault(key, len(texts)) for key in map(without_digits, captions.texts)], np.int64)
+    kinds = [text if text and captions.has_digits else without_digits(text) for text in captions.texts]
+    keys = np.array([texts.setdefault(kind, len(texts)) for kind in kinds], np.int64)
     names, worth = list(texts), np.full(len(texts), np.nan)
     worth[keys] = captions.worth[captions.group]
     wanted = (worth > 0) & (worth >= np.nan_to_num(worth).max(initial=0) / 2)
@@ -376,19 +371,17 @@ def check_loops(captions: Captions, paid: Paid, steps: Steps) -> Check:
     cells, first, inverse, times = np.unique(cell, return_index=True, return_inverse=True, return_counts=True)
     repeated = np.bincount(inverse, weights=steps.pay[rows], minlength=len(cells)) - steps.pay[rows][first]
     loops = (repeated > LOOP * paid.total[cells // len(names)]) & (times > REPEATS)
-    episodes = np.bincount(cells[loops] % len(names), minlength=len(names))
+    episodes, count = np.bincount(cells[loops] % len(names), minlength=len(names)), len(paid.total)
     episodes[wanted] = 0
+    advice = "a larger --config.policy.count_exponent, or shorter games, --config.env.max_episode_steps"
     suspicions = []
     for key in largest(episodes, episodes > 0):
-        number, share = int(episodes[key]), float(episodes[key] / len(paid.total))
-        suspicions.append(Suspicion(
-            f"in {percent(share, *share_interval(share, len(paid.total)))} of the episodes the repeats of "
-            f"{quoted(names[key])} get more than {percent(LOOP)} of the pay",
-            "a larger --config.policy.count_exponent, or shorter games, --config.env.max_episode_steps", share,
-            binomial_tail(number, len(paid.total), LOOPING),
-        ))  # fmt: skip
-    scope = f"{len(paid.total):,} episodes, {len(names):,} captions"
-    return Check(LOOPS, scope, tuple(suspicions), tested=int((episodes > 0).sum()))
+        share = float(episodes[key] / count)
+        sentence = f"in {percent(share, *share_interval(share, count))} of the episodes the repeats of "
+        sentence += f"{quoted(names[key])} get more than {percent(LOOP)} of the pay"
+        suspicions.append(Suspicion(sentence, advice, share, binomial_tail(int(episodes[key]), count, LOOPING)))
+    scope = f"{count:,} episodes, {len(names):,} captions"
+    return Check(LOOPS, scope, suspicions, tested=int((episodes > 0).sum()))
 
 
 def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray | str) -> Check:
@@ -403,34 +396,31 @@ def check_held(captions: Captions, paid: Paid, steps: Steps, still: np.ndarray |
     same = (np.diff(group) == 0) & (np.diff(steps.episode) == 0) & still[1:] & rewarded[1:] & rewarded[:-1]
     run = np.cumsum(np.r_[False, ~same])
     held = rewarded & (np.bincount(run)[run] >= HELD_STEPS)
-    by_episode = np.bincount(steps.episode[held], steps.pay[held], len(paid.total))
-    share, error = map(float, ratio(by_episode, paid.total))
+    share = share_of(np.bincount(steps.episode[held], steps.pay[held], len(paid.total)), paid.total)
     most = np.bincount(group[held], steps.pay[held], len(captions.names))
     best = int(most.argmax())
     sentence = (
-        f"{percent(share, *ends(share, error))} of the pay comes while the agent is paid for one kind of captions in "
-        f"{HELD_STEPS} or more steps in a row and no figure of the game changes, most for "
-        f"{quoted(captions.names[best])} ({percent(float(most[best] / paid.total.sum()))})"
+        f"{share} of the pay comes while the agent is paid for one kind of captions in {HELD_STEPS} or more steps in a "
+        f"row and no figure of the game changes, most for {quoted(captions.names[best])} "
+        f"({percent(float(most[best] / paid.total.sum()))})"
     )
     advice = "a second opinion, --config.audit.second_judge, or a larger --config.policy.count_exponent"
-    suspicion = Suspicion(sentence, advice, share, above(share, error, HELD_PAY))
-    return Check(HELD, f"{len(paid.total):,} episodes", (suspicion,))
+    return Check(
+        HELD, f"{len(paid.total):,} episodes", [Suspicion(sentence, advice, share.size, share.above(HELD_PAY))]
+    )
 
 
 def most_paid(paid: Paid, captions: Captions) -> list[dict[str, Any]]:
     """The kinds of captions that get most of the pay."""
     rows = []
-    for group in np.argsort(-paid.share, kind="stable")[:SHOWN]:
-        share = float(paid.share[group])
-        if not share > 0:
+    for group in np.argsort(-paid.share, kind="stable")[:SHOWN].tolist():
+        if not paid.share[group] > 0:
             break
-        low, high = ends(share, float(paid.error[group]))
-        each = share * float(paid.total.sum()) / int(paid.times[group])
-        rows.append({
-            "captions": captions.names[group], "share": share, "low": max(low, 0.0), "high": min(high, 1.0),
-            "times": int(paid.times[group]), "each": each, "reward": float(paid.values[group]),
-            "worth": float(captions.worth[group]),
-        })  # fmt: skip
+        share, each = paid.of(group)
+        low, high = share.ends
+        shown = {"captions": captions.names[group], "share": share.size, "low": max(low, 0.0), "high": min(high, 1.0)}
+        about = {"reward": float(paid.values[group]), "worth": float(captions.worth[group])}
+        rows.append(shown | {"times": int(paid.times[group]), "each": each} | about)
     return rows
 
 
@@ -465,7 +455,7 @@ def check_figures(figures: Figures | str) -> Check:
     ours, theirs = figures[lowest]
     size = float(((theirs > ours[:, None]) + 0.5 * (theirs == ours[:, None])).mean())
     scope = f"{', '.join(figures)}; {len(ours):,} and {len(theirs):,} episodes"
-    return Check(WORSE, scope, (Suspicion(sentence, advice, size, worse[lowest]),), tested=len(figures))
+    return Check(WORSE, scope, [Suspicion(sentence, advice, size, worse[lowest])], tested=len(figures))
 
 
 def chance_of(ours: np.ndarray, theirs: np.ndarray) -> float:
@@ -502,9 +492,8 @@ def check_inversions(captions: Captions, pairs: np.ndarray, target: np.ndarray) 
 
     # One row per question: how many pairs ask it, and how many of their labels each reward contradicts.
     ends = np.sort(pairs, axis=1).astype(np.int64)
-    _, first, inverse, asked = np.unique(
-        ends[:, 0] * len(captions.texts) + ends[:, 1], return_index=True, return_inverse=True, return_counts=True
-    )
+    key = ends[:, 0] * len(captions.texts) + ends[:, 1]
+    _, first, inverse, asked = np.unique(key, return_index=True, return_inverse=True, return_counts=True)
     errors = [np.bincount(inverse, weights=one) for one in wrong]
     sides = captions.group[ends[first]]  # [Q, 2]
 
@@ -514,26 +503,24 @@ def check_inversions(captions: Captions, pairs: np.ndarray, target: np.ndarray) 
 
     labels, mistakes, questions = by_group(asked), by_group(errors[0]), by_group(np.ones(len(asked)))
     shares = np.stack([by_group(one / asked) for one in errors]) / np.maximum(questions, 1)  # [R, G]
-    share, suspicions = shares.min(0), []  # a kind is inverted as far as all rewards say so
-    seeds = "one reward" if captions.second is None else "two rewards"
+    share, suspicions, seeds = shares.min(0), [], "two rewards"  # a kind is inverted as far as all rewards say so
     advice = "more pairs with it, --config.collect.num_pairs, or a longer training, --config.reward.num_epochs"
     if captions.second is None:
+        seeds = "one reward"
         advice = f"a second reward, learnt with another seed, {SECOND}, to see whether it is chance; {advice}"
     for group in largest(share, (questions >= FEWEST_QUESTIONS) & (share > WRONG)):
-        count = int(questions[group])
-        wrongs = " and ".join(percent(float(one)) for one in shares[:, group])
-        suspicions.append(Suspicion(
+        count, wrongs = int(questions[group]), " and ".join(percent(float(one)) for one in shares[:, group])
+        sentence = (
             f"{quoted(captions.names[group])} is on the wrong side in {wrongs} of {count:,} questions about it, which "
-            f"{labels[group]:,.0f} labels answer, by {seeds}",
-            advice, float(mistakes[group] / len(target)), binomial_tail(share[group] * count, count, WRONG),
-        ))  # fmt: skip
+            f"{labels[group]:,.0f} labels answer, by {seeds}"
+        )
+        p = binomial_tail(share[group] * count, count, WRONG)
+        suspicions.append(Suspicion(sentence, advice, float(mistakes[group] / len(target)), p))
     scope = f"{len(target):,} labels, {len(asked):,} questions, {seeds}"
-    return Check(INVERSIONS, scope, tuple(suspicions), tested=int((questions >= FEWEST_QUESTIONS).sum()))
+    return Check(INVERSIONS, scope, suspicions, tested=int((questions >= FEWEST_QUESTIONS).sum()))
 
 
 # ---- the record of an audit, `audit.json`: its findings and the pay, as lines in the terminal and as HTML
-
-FILE = "audit"
 
 
 def make_record(findings: Findings, player: str, judge: str) -> dict[str, Any]:

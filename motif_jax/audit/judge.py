@@ -35,34 +35,75 @@ LINES = 60  # of an episode that a language model is shown
 LONGEST = 120  # characters of a line
 FEWEST_PAIRS = 10  # of episodes
 LEAST_VARIANCE = 0.01  # of the differences, as all of a few pairs may be alike
+MORE_LABELS = (
+    "more labels, first where the network is least certain, --config.policy.online.order=uncertain, or, for "
+    "classification, a higher --config.policy.online.threshold"
+)
 
-ANSWERED, ORDERS, AGAIN, CIRCLES = "readable answers", "both orders", "repeated questions", "triples"
-OPINION, WHOLE = "second opinion", "whole episodes"
+JUDGE_CHECKS = "readable answers", "both orders", "repeated questions", "triples", "second opinion", "whole episodes"
+ANSWERED, ORDERS, AGAIN, CIRCLES, OPINION, WHOLE = JUDGE_CHECKS
+
+
+class EpisodePairs(NamedTuple):
+    """The same games, played by random play and by the agent."""
+
+    early: list[str]  # the episodes of random play in words. [P]
+    late: list[str]
+    early_return: np.ndarray  # learnt returns. [P]
+    late_return: np.ndarray
+
+
+class Evidence(NamedTuple):
+    """The evidence about a reward; a string is the reason why a part is missing."""
+
+    captions: Captions
+    rules: bool  # whether rules give the worth of captions; otherwise the judge is asked
+    steps: Steps | str  # of the agent
+    still: np.ndarray  # whether nothing happens in these steps, see `findings.check_held`. [T] bool
+    figures: findings.Figures | str  # of the world
+    # Labelled pairs of captions, [N, 2] int, and P(second is better), NaN where unknown, [N].
+    labels: tuple[np.ndarray, np.ndarray] | str
+    episodes: EpisodePairs | str
+    judge: str = ""  # why no judge can be asked
+    soft: bool = False  # whether the judge answers with probabilities
+
+    def seen(self) -> tuple[np.ndarray, np.ndarray]:
+        """The pay for each caption, and how often it was seen. [U] each"""
+        count = len(self.captions.texts)
+        if isinstance(self.steps, Steps):
+            caption, weights = self.steps.caption, np.maximum(self.steps.pay, 0)
+            return np.bincount(caption, weights, count), np.bincount(caption, minlength=count)
+        shown = np.zeros(0, np.int64) if isinstance(self.labels, str) else self.labels[0].ravel()
+        return np.zeros(count), np.bincount(shown, minlength=count)
+
+
+# ---- the questions
 
 
 class JudgePlan:
     """The distinct questions, and their numbers by check."""
 
     def __init__(self) -> None:
-        self.questions: list[tuple[str, str]] = []
+        self.numbers: dict[tuple[str, str], int] = {}  # of the questions
         self.flips = self.worth = np.zeros((0, 2), np.int64)  # the question, and its other order. [F, 2], [K, 2]
         self.episodes = self.flips  # the same of pairs of whole episodes: random play first. [P, 2]
         self.triples = np.zeros((0, 3), np.int64)  # a or b, b or c, a or c. [R, 3]
         self.repeats = np.zeros(0, np.int64)  # [S]
         self.pool = np.zeros(0, np.int64)  # captions that questions are about. [K]
         self.pairs = self.flips  # the captions of `flips`. [F, 2]
-        self._numbers: dict[tuple[str, str], int] = {}
 
-    def add(self, first: str, second: str) -> int:
-        number = self._numbers.setdefault((first, second), len(self.questions))
-        if number == len(self.questions):
-            self.questions.append((first, second))
-        return number
+    @property
+    def questions(self) -> list[tuple[str, str]]:
+        return list(self.numbers)
+
+    def add(self, questions: Iterable[tuple[str, str]], columns: int) -> np.ndarray:
+        """The numbers of questions. [., columns]"""
+        numbers = [self.numbers.setdefault(question, len(self.numbers)) for question in questions]
+        return np.array(numbers, np.int64).reshape(-1, columns)
 
     def both(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
         """The numbers of questions and of their other orders. [., 2]"""
-        numbers = [(self.add(first, second), self.add(second, first)) for first, second in pairs]
-        return np.array(numbers, np.int64).reshape(-1, 2)
+        return self.add((one for first, second in pairs for one in ((first, second), (second, first))), 2)
 
 
 class JudgeAnswers(NamedTuple):
@@ -77,13 +118,38 @@ class JudgeAnswers(NamedTuple):
         return (self.first[both[:, 0]] + 1 - self.first[both[:, 1]]) / 2
 
 
+def make_plan(evidence: Evidence, flips: int, triples: int, repeats: int, seed: int) -> JudgePlan:
+    """The questions for the judge; none if there is no judge to ask.
+
+    About captions of the pool, pairs in both orders, triples of three questions each, and repeats.
+    """
+    plan, captions, texts = JudgePlan(), evidence.captions, evidence.captions.texts
+    if evidence.judge:
+        return plan
+    plan.pool = choose_pool(captions, *evidence.seen())
+    if not evidence.rules and captions.shows_nothing >= 0:
+        plan.worth = plan.both(("", texts[at]) for at in plan.pool)  # is it better than the neutral moment?
+    rng, pool = np.random.default_rng([seed, 25]), plan.pool[np.argsort(captions.values[plan.pool], kind="stable")]
+    pairs = np.stack(np.triu_indices(len(pool), 1), 1)
+    plan.pairs = rng.permuted(pool[rng.permutation(pairs)[:flips]], axis=1)
+    plan.flips = plan.both((texts[first], texts[second]) for first, second in plan.pairs)
+    plan.repeats = plan.flips[:repeats, 0]
+    # From three thirds of the reward, so that few are ties; each triple once, its captions in any order.
+    thirds = np.array_split(pool, 3)
+    if len(thirds[-1]):
+        drawn = np.unique(np.stack([rng.choice(third, 4 * triples + 1) for third in thirds], 1), axis=0)
+        drawn = rng.permuted(rng.permutation(drawn)[:triples], axis=1)
+        named = ((texts[a], texts[b], texts[c]) for a, b, c in drawn)
+        plan.triples = plan.add((two for a, b, c in named for two in ((a, b), (b, c), (a, c))), 3)
+    if isinstance(evidence.episodes, EpisodePairs):
+        plan.episodes = plan.both(zip(evidence.episodes.early, evidence.episodes.late, strict=True))
+    return plan
+
+
 def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Captions to ask about: those with most of the pay, the most frequent ones, and some across all rewards.
 
-    Each group is represented by its most frequent caption.
-
-    Args:
-      pay, times: of each caption. [U]
+    Each group is represented by its most frequent caption. `pay`, `times`: of each caption. [U]
     """
     order = np.lexsort((-times, captions.group))
     order = order[[bool(captions.texts[number]) for number in order]]  # without the neutral moment
@@ -98,153 +164,17 @@ def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.nd
     return parts[np.sort(np.unique(parts, return_index=True)[1])][:POOL]
 
 
-def ask_for_consistency(
-    plan: JudgePlan, captions: Captions, flips: int, triples: int, repeats: int, rng: np.random.Generator
-) -> None:
-    """Adds questions about captions of the pool: pairs in both orders, triples of three questions each, and repeats."""
-    pool = plan.pool[np.argsort(captions.values[plan.pool], kind="stable")]
-    pairs = np.stack(np.triu_indices(len(pool), 1), 1)
-    pairs = rng.permuted(pool[rng.permutation(pairs)[:flips]], axis=1)
-    plan.pairs = pairs
-    plan.flips = plan.both((captions.texts[first], captions.texts[second]) for first, second in pairs)
-    plan.repeats = plan.flips[:repeats, 0]
-    # From three thirds of the reward, so that few are ties; each triple once, its captions in any order.
-    thirds = np.array_split(pool, 3)
-    if len(thirds[-1]):
-        drawn = np.unique(np.stack([rng.choice(third, 4 * triples + 1) for third in thirds], 1), axis=0)
-        drawn = rng.permuted(rng.permutation(drawn)[:triples], axis=1)
-        sides = ((0, 1), (1, 2), (0, 2))
-        numbers = [[plan.add(*(captions.texts[at] for at in one[list(two)])) for two in sides] for one in drawn]
-        plan.triples = np.array(numbers, np.int64).reshape(-1, 3)
-
-
-def with_asked_worth(captions: Captions, plan: JudgePlan, answers: JudgeAnswers, degrees: bool) -> Captions:
-    """The captions, with the worth of groups by the answers to `plan.worth`: log-odds, or signs."""
-    p = answers.mean(plan.worth)
-    sign, odds = verdicts(p), np.clip(p, *SUREST)
-    worth = captions.worth.copy()
-    worth[captions.group[plan.pool]] = np.where(sign == 0, 0.0, np.log(odds / (1 - odds))) if degrees else sign
-    worth[captions.group[captions.shows_nothing]] = 0.0
-    return captions._replace(worth=worth, degrees=degrees)
-
-
-def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
-    """How consistent the judge is."""
-    if not plan.questions:
-        return [Check(ANSWERED, skipped="nothing was asked: there are too few captions, or --config.audit.flips is 0")]
-    count, unread = len(answers.first), int(np.isnan(answers.first).sum())
-    share = unread / count
-    sentence = f"{unread:,} of {count:,} questions have no readable answer"
-    if unread == count:
-        sentence = f"the judge answers nothing: none of its {count:,} answers can be read"
-    advice = "--config.annotate.prompt_file, .model, or .sampling.max_tokens"
-    suspicion = Suspicion(sentence, advice, share, findings.binomial_tail(unread, count, UNREADABLE))
-    return [
-        Check(ANSWERED, f"{count:,} questions", (suspicion,)), _check_orders(plan, answers),
-        check_repeats(answers.first[plan.repeats], answers.again), _check_triples(plan, answers),
-    ]  # fmt: skip
-
-
-def verdicts(answers: np.ndarray) -> np.ndarray:
-    """-1: the first, 0: a tie, 1: the second, NaN: unreadable. [.] -> [.]"""
-    sides = np.where(np.abs(answers - 0.5) <= TIE, 0.0, np.sign(answers - 0.5))
-    return np.where(np.isnan(answers), np.nan, sides)
-
-
-def _check_share(
-    name: str, hits: int, count: int, most: float, sentence: str, advice: str, needed: str, scope: str
-) -> Check:
-    """A check of the share of `count` answers that are hits; `sentence`: with {} for the share and the number."""
-    if count < FEWEST:
-        return Check(name, skipped=f"{count} {needed}, and {FEWEST} are needed")
-    share = hits / count
-    sentence = sentence.replace("{}", f"{percent(share, *share_interval(share, count))} of {count}", 1)
-    return Check(
-        name, f"{count} {scope}", (Suspicion(sentence, advice, share, findings.binomial_tail(hits, count, most)),)
-    )
-
-
-def _check_orders(plan: JudgePlan, answers: JudgeAnswers) -> Check:
-    own, turned = verdicts(answers.first[plan.flips]).T
-    read = ~np.isnan(own) & ~np.isnan(turned)
-    changed = read & (own != -turned)
-    first, second = int((changed & (own + turned < 0)).sum()), int((changed & (own + turned > 0)).sum())
-    sided = max(first, second) / max(first + second, 1)
-    sentence = "{} pairs get another answer in the other order"
-    advice = "--config.annotate.both_orders=1, --config.annotate.sampling.temperature=0, or another model"
-    if first + second >= FEWEST // 2 and sided >= BIASED:
-        place = "first" if first > second else "second"
-        sentence += f", {percent(sided)} of these for the moment that is shown {place}"
-        advice = "--config.annotate.both_orders=1, or --config.annotate.mode=score"
-    needed = "pairs have answers in both orders"
-    return _check_share(ORDERS, int(changed.sum()), int(read.sum()), FLIPS, sentence, advice, needed, "pairs")
-
-
-def check_repeats(first: np.ndarray, again: np.ndarray) -> Check:
-    """Whether the judge answers a question the same way twice. [S] each"""
-    before, after = verdicts(first), verdicts(again)
-    read = ~np.isnan(before) & ~np.isnan(after)
-    sentence = "{} questions get another answer the second time"
-    advice = "--config.annotate.sampling.temperature=0, or another model, --config.annotate.model"
-    changed, needed = int((read & (before != after)).sum()), "questions were answered twice"
-    return _check_share(AGAIN, changed, int(read.sum()), REPEATS, sentence, advice, needed, "questions")
-
-
-def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
-    """a > b and b > c, and not a > c, for any order of the three; a circle is the worst case."""
-    ab, bc, ac = verdicts(answers.first[plan.triples]).T  # -1: the earlier of the two is better
-    ca = -ac
-    sides = np.stack([ab, bc, ca])
-    read = ~np.isnan(sides).any(0) & ((sides != 0).sum(0) >= 2)
-    # Three verdicts around the circle a, b, c: an order has both directions, or one direction once beside two ties.
-    total = np.nansum(sides[:, read], axis=0)
-    circles, broken = int((np.abs(total) == 3).sum()), int((np.abs(total) >= 2).sum())
-    sentence = f"{{}} triples of captions are in no order ({circles} circles; a coin makes {percent(COIN)})"
-    advice = "a clearer --config.annotate.goal, or another model, --config.annotate.model"
-    needed = "triples of captions have two verdicts"
-    return _check_share(CIRCLES, broken, int(read.sum()), TRIPLES, sentence, advice, needed, "triples")
-
-
-def check_opinion(
-    plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: tuple[str, np.ndarray] | str
-) -> Check:
-    """Compares a second judge's verdicts with the first one's. `pay`: of each caption. [U]; `second`: see `examine`."""
-    if isinstance(second, str):
-        return Check(OPINION, skipped=f"{second} (--config.audit.second_judge)")
-    judge, opinion = second
-    own, other = verdicts(answers.mean(plan.flips)), verdicts(opinion)
-    decided = np.abs(own * other) == 1
-
-    def times(shown: np.ndarray) -> np.ndarray:
-        return np.bincount(shown.ravel(), minlength=len(captions.texts))
-
-    pairs = plan.pairs[decided]
-    asked = times(pairs)
-    liked, liked_too = (times(np.where(side[decided] > 0, pairs[:, 1], pairs[:, 0])) for side in (own, other))
-    disputes = np.flatnonzero((asked >= OFTEN) & (np.abs(liked - liked_too) > DISAGREEING * asked))
-    paid = np.bincount(captions.group, pay)[captions.group[disputes]]
-    named = [
-        f"{quoted(captions.texts[at], 40)} wins {liked[at]} of {asked[at]} pairs by the judge and {liked_too[at]} "
-        "by the other"
-        for at in disputes[np.argsort(-paid, kind="stable")][:NAMED]
-    ]
-    sentence = f"the judge and {judge} disagree in {{}} pairs that both decide"
-    sentence += f": {'; '.join(named)}" if named else ""
-    advice = "another judge, --config.annotate.backend or .model, after a look at which of the two is right"
-    against, needed = int((decided & (own != other)).sum()), "pairs of captions are decided by both judges"
-    return _check_share(OPINION, against, int(decided.sum()), DISAGREEING, sentence, advice, needed, f"pairs, {judge}")
-
-
-# ---- whole episodes
-
-
-class EpisodePairs(NamedTuple):
-    """The same games, played by random play and by the agent."""
-
-    early: list[str]  # the episodes of random play in words. [P]
-    late: list[str]
-    early_return: np.ndarray  # learnt returns. [P]
-    late_return: np.ndarray
+def describe(plan: JudgePlan) -> str:
+    """The numbers of questions, in words."""
+    numbers = {
+        "for both orders": 2 * len(plan.flips),
+        "for triples": plan.triples.size,
+        "repeats": len(plan.repeats),
+        "for the worth of captions": 2 * len(plan.worth),
+        "about whole episodes": 2 * len(plan.episodes),
+    }
+    asked = ", ".join(f"{number} {what}" for what, number in numbers.items() if number)
+    return f"{len(plan.numbers) + len(plan.repeats):,} questions ({asked}; some serve twice)"
 
 
 def episode_text(captions: Sequence[str], frequency: Mapping[str, int], by_rules: bool) -> str:
@@ -262,6 +192,111 @@ def episode_text(captions: Sequence[str], frequency: Mapping[str, int], by_rules
         for caption, count in times.items()
         if caption in kept
     )
+
+
+# ---- the checks of the answers
+
+
+def verdicts(answers: np.ndarray) -> np.ndarray:
+    """-1: the first, 0: a tie, 1: the second, NaN: unreadable. [.] -> [.]"""
+    sides = np.where(np.abs(answers - 0.5) <= TIE, 0.0, np.sign(answers - 0.5))
+    return np.where(np.isnan(answers), np.nan, sides)
+
+
+def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
+    """How consistent the judge is."""
+    if not plan.numbers:
+        return [Check(ANSWERED, skipped="nothing was asked: there are too few captions, or --config.audit.flips is 0")]
+    count, unread = len(answers.first), int(np.isnan(answers.first).sum())
+    sentence = f"{unread:,} of {count:,} questions have no readable answer"
+    if unread == count:
+        sentence = f"the judge answers nothing: none of its {count:,} answers can be read"
+    advice = "--config.annotate.prompt_file, .model, or .sampling.max_tokens"
+    suspicion = Suspicion(sentence, advice, unread / count, findings.binomial_tail(unread, count, UNREADABLE))
+    answered = Check(ANSWERED, f"{count:,} questions", [suspicion])
+    again = check_repeats(answers.first[plan.repeats], answers.again)
+    return [answered, _check_orders(plan, answers), again, _check_triples(plan, answers)]
+
+
+def _check_share(
+    name: str, hits: np.ndarray, read: np.ndarray, most: float, sentence: str, advice: str, needed: str, scope: str
+) -> Check:
+    """A check of the share of hits among the answers that are read, [.] bool; `sentence`: with {} for the share."""
+    count = int(read.sum())
+    if count < FEWEST:
+        return Check(name, skipped=f"{count} {needed}, and {FEWEST} are needed")
+    number = int((read & hits).sum())
+    share = number / count
+    sentence = sentence.replace("{}", f"{percent(share, *share_interval(share, count))} of {count}", 1)
+    suspicion = Suspicion(sentence, advice, share, findings.binomial_tail(number, count, most))
+    return Check(name, f"{count} {scope}", [suspicion])
+
+
+def _check_orders(plan: JudgePlan, answers: JudgeAnswers) -> Check:
+    own, turned = verdicts(answers.first[plan.flips]).T
+    read = ~np.isnan(own) & ~np.isnan(turned)
+    changed = own != -turned
+    first, second = (int((read & changed & (side > 0)).sum()) for side in (-own - turned, own + turned))
+    sided = max(first, second) / max(first + second, 1)
+    sentence = "{} pairs get another answer in the other order"
+    advice = "--config.annotate.both_orders=1, --config.annotate.sampling.temperature=0, or another model"
+    if first + second >= FEWEST // 2 and sided >= BIASED:
+        place = "first" if first > second else "second"
+        sentence += f", {percent(sided)} of these for the moment that is shown {place}"
+        advice = "--config.annotate.both_orders=1, or --config.annotate.mode=score"
+    return _check_share(
+        ORDERS, changed, read, FLIPS, sentence, advice, needed="pairs have answers in both orders", scope="pairs"
+    )
+
+
+def check_repeats(first: np.ndarray, again: np.ndarray) -> Check:
+    """Whether the judge answers a question the same way twice. [S] each"""
+    before, after = verdicts(first), verdicts(again)
+    read = ~np.isnan(before) & ~np.isnan(after)
+    sentence = "{} questions get another answer the second time"
+    advice = "--config.annotate.sampling.temperature=0, or another model, --config.annotate.model"
+    needed = "questions were answered twice"
+    return _check_share(AGAIN, before != after, read, REPEATS, sentence, advice, needed, "questions")
+
+
+def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
+    """a > b and b > c, and not a > c, for any order of the three; a circle is the worst case."""
+    sides = verdicts(answers.first[plan.triples]).T * [[1], [1], [-1]]  # of a and b, b and c, c and a
+    read = ~np.isnan(sides).any(0) & ((sides != 0).sum(0) >= 2)
+    # Three verdicts around the circle a, b, c: an order has both directions, or one direction once beside two ties.
+    total = np.abs(sides.sum(0))
+    circles = int((read & (total == 3)).sum())
+    sentence = f"{{}} triples of captions are in no order ({circles} circles; a coin makes {percent(COIN)})"
+    advice = "a clearer --config.annotate.goal, or another model, --config.annotate.model"
+    needed = "triples of captions have two verdicts"
+    return _check_share(CIRCLES, total >= 2, read, TRIPLES, sentence, advice, needed, "triples")
+
+
+def check_opinion(
+    plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: tuple[str, np.ndarray] | str
+) -> Check:
+    """Compares a second judge's verdicts with the first one's. `pay`: of each caption. [U]; `second`: see `examine`."""
+    if isinstance(second, str):
+        return Check(OPINION, skipped=f"{second} (--config.audit.second_judge)")
+    judge, opinion = second
+    own, other = verdicts(answers.mean(plan.flips)), verdicts(opinion)
+    decided = np.abs(own * other) == 1
+    pairs, count = plan.pairs[decided], len(captions.texts)
+    asked = np.bincount(pairs.ravel(), minlength=count)
+    better = (np.where(side[decided] > 0, pairs[:, 1], pairs[:, 0]) for side in (own, other))
+    liked, liked_too = (np.bincount(captions_of, minlength=count) for captions_of in better)
+    disputes = np.flatnonzero((asked >= OFTEN) & (np.abs(liked - liked_too) > DISAGREEING * asked))
+    paid = np.bincount(captions.group, pay)[captions.group[disputes]]
+    named = [
+        f"{quoted(captions.texts[at], 40)} wins {liked[at]} of {asked[at]} pairs by the judge and {liked_too[at]} "
+        "by the other"
+        for at in disputes[np.argsort(-paid, kind="stable")][:NAMED]
+    ]
+    sentence = f"the judge and {judge} disagree in {{}} pairs that both decide"
+    sentence += f": {'; '.join(named)}" if named else ""
+    advice = "another judge, --config.annotate.backend or .model, after a look at which of the two is right"
+    needed = "pairs of captions are decided by both judges"
+    return _check_share(OPINION, own != other, decided, DISAGREEING, sentence, advice, needed, f"pairs, {judge}")
 
 
 def check_episodes(plan: JudgePlan, answers: JudgeAnswers, episodes: EpisodePairs | str) -> Check:
@@ -291,68 +326,11 @@ def check_episodes(plan: JudgePlan, answers: JudgeAnswers, episodes: EpisodePair
     )
     advice = "a higher --config.policy.threshold_quantile, or a smaller --config.policy.intrinsic_coefficient"
     size, p = max(float(x.mean() - y.mean()), 0.0), findings.normal_tail(-float(missing.mean()) / error)
-    suspicions = (Suspicion(sentence, advice, size, p),) if x.mean() > 0.5 else ()
+    suspicions = [Suspicion(sentence, advice, size, p)] if x.mean() > 0.5 else []
     return Check(WHOLE, f"{count} pairs in both orders", suspicions)
 
 
-def describe(plan: JudgePlan) -> str:
-    """The numbers of questions, in words."""
-    parts = [
-        f"{2 * len(plan.flips)} for both orders", f"{plan.triples.size} for triples", f"{len(plan.repeats)} repeats",
-        f"{2 * len(plan.worth)} for the worth of captions", f"{2 * len(plan.episodes)} about whole episodes",
-    ]  # fmt: skip
-    asked = ", ".join(part for part in parts if not part.startswith("0 "))
-    return f"{len(plan.questions) + len(plan.repeats):,} questions ({asked}; some serve twice)"
-
-
 # ---- the audit as a whole
-
-JUDGE_CHECKS = ANSWERED, ORDERS, AGAIN, CIRCLES, OPINION, WHOLE
-
-
-class Labels(NamedTuple):
-    """Labelled pairs of captions."""
-
-    pairs: np.ndarray  # [N, 2] int
-    target: np.ndarray  # P(second is better); NaN where unknown. [N]
-
-
-class Evidence(NamedTuple):
-    """The evidence about a reward; a string is the reason why a part is missing."""
-
-    captions: Captions
-    rules: bool  # whether rules give the worth of captions; otherwise the judge is asked
-    steps: Steps | str  # of the agent
-    still: np.ndarray  # whether nothing happens in these steps, see `findings.check_held`. [T] bool
-    figures: findings.Figures | str  # of the world
-    labels: Labels | str
-    episodes: EpisodePairs | str
-    judge: str = ""  # why no judge can be asked
-    soft: bool = False  # whether the judge answers with probabilities
-
-    def seen(self) -> tuple[np.ndarray, np.ndarray]:
-        """The pay for each caption, and how often it was seen. [U] each"""
-        count = len(self.captions.texts)
-        if isinstance(self.steps, Steps):
-            caption, weights = self.steps.caption, np.maximum(self.steps.pay, 0)
-            return np.bincount(caption, weights, count), np.bincount(caption, minlength=count)
-        shown = self.labels.pairs.ravel() if isinstance(self.labels, Labels) else np.zeros(0, np.int64)
-        return np.zeros(count), np.bincount(shown, minlength=count)
-
-
-def make_plan(evidence: Evidence, flips: int, triples: int, repeats: int, seed: int) -> JudgePlan:
-    """The questions for the judge; none if there is no judge to ask."""
-    plan, captions = JudgePlan(), evidence.captions
-    if evidence.judge:
-        return plan
-    pay_of, times = evidence.seen()
-    plan.pool = choose_pool(captions, pay_of, times)
-    if not evidence.rules and captions.shows_nothing >= 0:
-        plan.worth = plan.both(("", captions.texts[at]) for at in plan.pool)  # is it better than the neutral moment?
-    ask_for_consistency(plan, captions, flips, triples, repeats, np.random.default_rng([seed, 25]))
-    if isinstance(evidence.episodes, EpisodePairs):
-        plan.episodes = plan.both(zip(evidence.episodes.early, evidence.episodes.late, strict=True))
-    return plan
 
 
 def examine(
@@ -365,39 +343,49 @@ def examine(
 
     `second`: another judge, and its P(second is better) for the pairs in both orders, [F]; or why this is missing.
     """
-    captions = evidence.captions
+    captions, steps = evidence.captions, evidence.steps
     if len(plan.worth):
         captions = with_asked_worth(captions, plan, answers, evidence.soft)
     checks, most = [findings.check_figures(evidence.figures)], list[dict[str, Any]]()
-    why = evidence.steps if isinstance(evidence.steps, str) else ""
-    if isinstance(evidence.steps, Steps):
-        paid = findings.share_pay(evidence.steps, captions)
+    why = "" if any(captions.texts) else "this world shows no captions"
+    if isinstance(steps, str):
+        why = steps
+    else:
+        paid = findings.share_pay(steps, captions)
         most = findings.most_paid(paid, captions)
         if len(paid.total) < findings.FEWEST:
             why = f"{len(paid.total)} episodes were evaluated, and {findings.FEWEST} are needed"
             why += " (--config.evaluate.episodes)"
         elif not paid.total.sum():
             why = "no step of these episodes is rewarded"
-        elif not any(captions.texts):
-            why = "this world shows no captions"
-        else:
+        if not why:
             unknown = np.isnan(captions.worth).all()
             worthless = "the judge's worth of the captions is not known" if unknown else ""
-            checks += findings.check_pay(captions, paid, evidence.steps, evidence.still, worthless)
+            checks += findings.check_pay(captions, paid, steps, evidence.still, worthless)
     checks += [Check(name, skipped=why) for name in findings.CHECKS if why]
     checks.append(_check_labels(evidence, plan, answers))
     if evidence.judge:
         checks += [Check(name, skipped=evidence.judge) for name in JUDGE_CHECKS]
-        return findings.conclude(checks, most)
-    checks += check_judge(plan, answers)
-    checks.append(check_opinion(plan, answers, captions, evidence.seen()[0], second))
-    checks.append(check_episodes(plan, answers, evidence.episodes))
+    else:
+        checks += check_judge(plan, answers)
+        checks.append(check_opinion(plan, answers, captions, evidence.seen()[0], second))
+        checks.append(check_episodes(plan, answers, evidence.episodes))
     return findings.conclude(checks, most)
+
+
+def with_asked_worth(captions: Captions, plan: JudgePlan, answers: JudgeAnswers, degrees: bool) -> Captions:
+    """The captions, with the worth of groups by the answers to `plan.worth`: log-odds, or signs."""
+    p = answers.mean(plan.worth)
+    sign, odds = verdicts(p), np.clip(p, *SUREST)
+    worth = captions.worth.copy()
+    worth[captions.group[plan.pool]] = np.where(sign == 0, 0.0, np.log(odds / (1 - odds))) if degrees else sign
+    worth[captions.group[captions.shows_nothing]] = 0.0
+    return captions._replace(worth=worth, degrees=degrees)
 
 
 def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Check:
     """By the annotation's labels, or else by the answers about pairs in both orders."""
-    if isinstance(evidence.labels, Labels):
+    if not isinstance(evidence.labels, str):
         return findings.check_inversions(evidence.captions, *evidence.labels)
     if not len(plan.flips):
         return Check(findings.INVERSIONS, skipped=evidence.labels)
@@ -407,19 +395,11 @@ def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) ->
     return check._replace(scope=f"{check.scope}, asked for this audit, as {evidence.labels}")
 
 
-# The audit of a reward that is learnt during training: the captions it has paid for, by the judge's labels so far.
-#
-# Nothing is asked. A caption is worth 1 if the judge calls it better than no message, 0 if it calls it neutral, and
-# -1 if it calls it worse; captions without a label have no worth. With these, the checks are those of `findings.py`.
-
-MORE_LABELS = (
-    "more labels, first where the network is least certain, --config.policy.online.order=uncertain, or, for "
-    "classification, a higher --config.policy.online.threshold"
-)
-
-
 def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> Findings:
-    """Audits the last episodes.
+    """Audits the last episodes of a training that learns its reward: the captions that were paid for, by its labels.
+
+    Nothing is asked. A caption is worth 1 if the judge calls it better than no message, 0 if it calls it neutral, and
+    -1 if it calls it worse; captions without a label have no worth.
 
     Args:
       steps: the paid steps of the episodes; episodes without any have the first numbers.
@@ -428,9 +408,8 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> F
     """
     worth = verdicts(better)
     group, names = findings.group_captions(texts)
-    of_kind = Captions(
-        list(texts), np.full(len(texts), np.nan), group, names, findings.mean_by(group, worth, len(names))
-    )
+    of_group = findings.mean_by(group, worth, len(names))
+    of_kind = Captions(list(texts), np.full(len(texts), np.nan), group, names, of_group)
     # Captions of one kind may have different labels, so these kinds have one worth each.
     unknown = 2.0
     kinds, split = np.unique(np.stack([group, np.nan_to_num(worth, nan=unknown)], 1), axis=0, return_inverse=True)
@@ -443,9 +422,8 @@ def audit_in_flight(steps: Steps, texts: Sequence[str], better: np.ndarray) -> F
             why = f"{steps.episodes} episodes have ended since training began or went on, and "
             why += f"{findings.FEWEST} are needed"
         return findings.conclude([Check(name, skipped=why) for name in (findings.PAY, findings.LOOPS)])
-    checks = [Check(findings.PAY, skipped="no label says whether a caption is better than no message")]
+    neutral = Check(findings.PAY, skipped="no label says whether a caption is better than no message")
     if not np.isnan(worth).all():
-        checks = [findings.check_neutral(of_label, paid).advised(MORE_LABELS)]
-    checks.append(findings.check_loops(of_kind, paid, steps))
-    most = findings.most_paid(paid, of_label)
-    return findings.conclude(checks, most, paid.together(of_label.worth <= 0)[0])
+        neutral = findings.check_neutral(of_label, paid).advised(MORE_LABELS)
+    checks = [neutral, findings.check_loops(of_kind, paid, steps)]
+    return findings.conclude(checks, findings.most_paid(paid, of_label), paid.together(of_label.worth <= 0).size)

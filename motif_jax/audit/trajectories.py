@@ -27,30 +27,175 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from motif_jax.audit import findings
-from motif_jax.audit.findings import Captions, Check, Steps, Suspicion, mean_by, percent, quoted, without_digits
+from motif_jax.audit.findings import Captions, Check, Steps, Suspicion, mean_by, quoted, without_digits
 from motif_jax.audit.judge import AGAIN, check_repeats
 from motif_jax.config.table import shown
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import check_regular
 
-# Rows of rollouts that others record, of which each is one episode, whose text is what the model said:
-#
-# - TRL, `log_completions=True`: a folder of Parquet files, one per logged step, or the same rows as JSON lines, with
-#   the columns step, prompt, completion, advantage, and a number for each reward function.
-# - verifiers, `vf-eval --save-results`: results.jsonl with example_id, prompt and completion as messages, reward, and
-#   metrics by name, which are no pay of their own. A rollout with an error counts as unfinished.
-
 SUFFIX = ".parquet"
 AT_ONCE = 64  # rows that are decoded together
 LARGEST_ROWS = AT_ONCE * 2**20  # bytes of their values
 LARGEST_GROUP = 200_000_000  # bytes of a row group's columns; a reader needs four times as much
-NO_REWARDS = {"step", "advantage", "advantages"}  # numbers of TRL's rows that are no rewards
+LONGEST_LINE = 2**20  # bytes
+MOST_ROWS = 10_000_000
+MOST_TEXTS = 200_000  # different captions, or observations; with more, the column is not used
+MOST_REWARDS = 32  # by name
+LONGEST_TEXT = 300  # characters that are kept of a caption; a longer one ends with a hash of all of it
+FEWEST_WORDS = 20  # of a text whose repetition is known
+PHRASE = 4  # words
+LARGEST = 1e30  # of a number; squares have finite sums
+LAST_STEP = 2**53
+A_NUMBER = f"a number up to {LARGEST:g}"
+EXPECTED = {  # of columns; the others are texts
+    "it": "an object with episode and reward",
+    "episode": f"a whole number or a text of at most {LONGEST_TEXT} characters",
+    "step": f"a whole number from 0 to {LAST_STEP:,}",
+    "reward": f"{A_NUMBER}, nor up to {MOST_REWARDS} by name",
+    "worth": A_NUMBER,
+    "outcome": A_NUMBER,
+    "ended": "true or false",
+    "completion": "a text or a list of messages",
+}
+KNOWN = {"episode", "step", "reward", "caption", "text", "observation", "worth", "outcome", "ended", "prompt"}
+SUCCESS = ("is_success", "success")  # where Stable-Baselines3 and others say whether an episode has succeeded
+NO_REWARDS = {"step", "advantage", "advantages", "outcome"}  # numbers of TRL's rows that are no rewards
+LETTERS = str.maketrans("0123456789", "ghijklmnop")  # texts that differ only in digits are of one kind
+
+
+class Texts(NamedTuple):
+    """A column of texts."""
+
+    texts: list[str]  # different ones. [U]
+    number: np.ndarray  # of each step's text; equal numbers are equal texts, also where `why` is not "". [T] int64
+    why: str  # why they cannot be used, or ""
+    missing: bool  # from the file
+
+
+class Trajectories(NamedTuple):
+    """T steps of E episodes, one episode after another in the order in which they begin."""
+
+    episodes: list[str]  # names. [E]
+    episode: np.ndarray  # 0 to E - 1. [T] int64
+    rewards: dict[str, np.ndarray]  # by name. [T] float64 each
+    captions: Texts
+    observations: Texts
+    repetition: np.ndarray  # share of a text's phrases that it has said before; NaN for a short one. [T] float64
+    prompt: np.ndarray  # number of the prompt that a text answers. [T] int64
+    worth: np.ndarray  # NaN where unknown. [T] float64
+    outcome: np.ndarray  # NaN where unknown. [E] float64
+    unfinished: int  # episodes that were left out
+    unread: list[str]  # columns
+
+    @property
+    def reward(self) -> np.ndarray:
+        """The sum of all rewards. [T]"""
+        return np.sum(list(self.rewards.values()), axis=0)
+
+
+def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
+    """Reads a file; raises UserError, which names the line and the column, for one that cannot be used.
+
+    `outcome`: the reward, metric or column that is the task's result; "": the column outcome.
+    """
+    reader, found = _Reader(), not outcome
+    with legible(repr(str(file)), "", csv.Error):
+        for line, row in _rows(file, outcome):
+            try:
+                _expect(type(row) is dict, "it", row)
+                if outcome:
+                    name = "outcome" if file.suffix == ".csv" else outcome
+                    places = [one for one in (row.get("metrics"), row.get("reward"), row) if type(one) is dict]
+                    known = [one[name] for one in places if one.get(name) is not None and one[name] == one[name]]
+                    row["outcome"] = known[0] if known else None
+                    found |= bool(known)
+                if "completion" in row and "episode" not in row:
+                    row = row_of(row, line)
+                    if row["reward"] == {}:  # no reward function applies
+                        continue
+                reader.add(row, line)
+            except (ValueError, RecursionError, OverflowError) as error:
+                raise ValueError(f"line {line:,}: {error}") from None
+        if not found:
+            raise ValueError(f"no row has a reward, a metric or a column {shown(outcome)} (--outcome)")
+        return reader.finish()
 
 
 def _expect(fits: bool, column: str, value: object) -> None:
     """Raises ValueError for a value of a row that does not fit its column."""
     if not fits:
         raise ValueError(f"{column} is {shown(value)}, not {EXPECTED.get(column, 'a text')}")
+
+
+# ---- the rows of a file
+
+
+def _rows(file: Path, outcome: str) -> Iterator[tuple[int, Any]]:
+    """Yields the rows of a file, or of the Parquet files in a folder, with the number of each."""
+    if files := sorted(file.glob(f"*{SUFFIX}")) if file.is_dir() else [file] if file.suffix == SUFFIX else []:
+        yield from parquet_rows(files)
+        return
+    check_regular(file)
+    with open(file, "rb") as binary:
+        yield from _monitor_rows(binary, outcome) if file.suffix == ".csv" else _json_rows(binary)
+
+
+def _lines(binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    """Yields the lines that are not blank, with their numbers."""
+    for number, line in enumerate(iter(lambda: binary.readline(LONGEST_LINE + 1), b""), 1):
+        if len(line) > LONGEST_LINE:
+            raise ValueError(f"line {number:,} is longer than {LONGEST_LINE:,} bytes")
+        if not line.isspace():
+            yield number, line
+
+
+def _json_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
+    """Yields the rows after the numbers of their lines; a torn last line, whose writer runs, is left out."""
+    decode = json.JSONDecoder(parse_constant=_refuse).decode
+    for number, line in _lines(binary):
+        try:
+            yield number, decode(line.decode())
+        except (ValueError, RecursionError) as error:
+            if not line.endswith(b"\n"):
+                return
+            raise ValueError(f"line {number:,}: it is not JSON: {error}") from None
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is not a number")
+
+
+def _monitor_rows(binary: BinaryIO, outcome: str) -> Iterator[tuple[int, Any]]:
+    """Yields one row per episode of a monitor.csv: a comment, a header with the column r, and the episodes."""
+    header: list[str] = []
+    for number, line in _lines(binary):
+        if not line.endswith(b"\n"):  # torn, because its writer runs
+            return
+        cells = next(csv.reader([line.decode("utf-8", "replace")]))
+        if not header:
+            header = [] if cells[0].startswith("#") else cells
+            if header and "r" not in header:
+                raise ValueError(f"line {number:,}: the header {shown(header)} has no column 'r'")
+            continue
+        row = dict(zip(header, cells, strict=False))
+        result = next((row[name] for name in ((outcome,) if outcome else SUCCESS) if name in row), None)
+        yield number, {"episode": number, "reward": _cell(row.get("r")), "outcome": _cell(result)}
+
+
+def _cell(text: str | None) -> Any:
+    """The value of a cell; what is not a number stays a text, which is refused with its line."""
+    known = {"True": True, "False": False, "": None, None: None}
+    with contextlib.suppress(ValueError):
+        return known[text] if text in known else float(str(text))
+    return text
+
+
+# ---- rows of rollouts that others record, of which each is one episode, whose text is what the model said:
+#
+# - TRL, `log_completions=True`: a folder of Parquet files, one per logged step, or the same rows as JSON lines, with
+#   the columns step, prompt, completion, advantage, and a number for each reward function.
+# - verifiers, `vf-eval --save-results`: results.jsonl with example_id, prompt and completion as messages, reward, and
+#   metrics by name, which are no pay of their own. A rollout with an error counts as unfinished.
 
 
 def row_of(row: Mapping[str, Any], number: int) -> dict[str, Any]:
@@ -63,7 +208,7 @@ def row_of(row: Mapping[str, Any], number: int) -> dict[str, Any]:
         whole = row.get("error") is None
         return known | {"reward": row["reward"] if whole else row["reward"] or 0.0, "ended": whole}
     rewards = {name: value for name, value in row.items()
-               if type(value) in (int, float) and name not in NO_REWARDS | {"outcome"}}  # fmt: skip
+               if type(value) in (int, float) and name not in NO_REWARDS}  # fmt: skip
     # A reward function that does not apply to a row gives None, which pandas makes NaN.
     return known | {"reward": {name: value for name, value in rewards.items() if value == value}}
 
@@ -146,178 +291,125 @@ def _size(column: Any) -> int:
     return column.nbytes
 
 
-LONGEST_LINE = 2**20  # bytes
-MOST_ROWS = 10_000_000
-MOST_TEXTS = 200_000  # different captions, or observations; with more, the column is not used
-MOST_REWARDS = 32  # by name
-LONGEST_TEXT = 300  # characters that are kept of a caption; a longer one ends with a hash of all of it
-FEWEST_WORDS = 20  # of a text whose repetition is known
-PHRASE = 4  # words
-LARGEST = 1e30  # of a number; squares have finite sums
-LAST_STEP = 2**53
-A_NUMBER = f"a number up to {LARGEST:g}"
-EXPECTED = {  # of columns; the others are texts
-    "it": "an object with episode and reward",
-    "episode": f"a whole number or a text of at most {LONGEST_TEXT} characters",
-    "step": f"a whole number from 0 to {LAST_STEP:,}",
-    "reward": f"{A_NUMBER}, nor up to {MOST_REWARDS} by name",
-    "worth": A_NUMBER,
-    "outcome": A_NUMBER,
-    "ended": "true or false",
-    "completion": "a text or a list of messages",
-}
-SUCCESS = ("is_success", "success")  # where Stable-Baselines3 and others say whether an episode has succeeded
-KNOWN = {"episode", "step", "reward", "caption", "text", "observation", "worth", "outcome", "ended", "prompt"}
+# ---- the columns of a file
 
 
-class Trajectories(NamedTuple):
-    """T steps of E episodes, one episode after another in the order in which they begin."""
+class _Reader:
+    """Collects the rows, by column, and puts them in order."""
 
-    episodes: list[str]  # names. [E]
-    episode: np.ndarray  # 0 to E - 1. [T] int64
-    rewards: dict[str, np.ndarray]  # by name. [T] float64 each
-    captions: Texts
-    observations: Texts
-    repetition: np.ndarray  # share of a text's phrases that it has said before; NaN for a short one. [T] float64
-    prompt: np.ndarray  # number of the prompt that a text answers. [T] int64
-    worth: np.ndarray  # NaN where unknown. [T] float64
-    outcome: np.ndarray  # NaN where unknown. [E] float64
-    unfinished: int  # episodes that were left out
-    unread: list[str]  # columns
-
-    @property
-    def reward(self) -> np.ndarray:
-        """The sum of all rewards. [T]"""
-        return np.sum(list(self.rewards.values()), axis=0)
-
-
-class Texts(NamedTuple):
-    """A column of texts."""
-
-    texts: list[str]  # different ones. [U]
-    number: np.ndarray  # of each step's text. [T] int64
-    why: str  # why they cannot be used, or ""
-    missing: bool = False  # from the file; otherwise equal numbers are equal texts, also where `why` is not ""
-
-
-def read_trajectories(file: Path, outcome: str = "") -> Trajectories:
-    """Reads a file; raises UserError, which names the line and the column, for one that cannot be used.
-
-    `outcome`: the reward, metric or column that is the task's result; "": the column outcome.
-    """
-    reader, found = _Reader(), not outcome
-    with legible(repr(str(file)), "", csv.Error):
-        for line, row in _rows(file, outcome):
-            try:
-                _expect(type(row) is dict, "it", row)
-                if outcome:
-                    name = "outcome" if file.suffix == ".csv" else outcome
-                    places = [one for one in (row.get("metrics"), row.get("reward"), row) if type(one) is dict]
-                    known = [one[name] for one in places if one.get(name) is not None and one[name] == one[name]]
-                    row["outcome"] = known[0] if known else None
-                    found |= bool(known)
-                if "completion" in row and "episode" not in row:
-                    row = row_of(row, line)
-                    if row["reward"] == {}:  # no reward function applies
-                        continue
-                reader.add(row, line)
-            except (ValueError, RecursionError, OverflowError) as error:
-                raise ValueError(f"line {line:,}: {error}") from None
-        if not found:
-            raise ValueError(f"no row has a reward, a metric or a column {shown(outcome)} (--outcome)")
-        return reader.finish()
-
-
-def _rows(file: Path, outcome: str) -> Iterator[tuple[int, Any]]:
-    """Yields the rows of a file, or of the Parquet files in a folder, with the number of each."""
-    if files := sorted(file.glob(f"*{SUFFIX}")) if file.is_dir() else [file] if file.suffix == SUFFIX else []:
-        yield from parquet_rows(files)
-        return
-    check_regular(file)
-    with open(file, "rb") as binary:
-        yield from _monitor_rows(binary, outcome) if file.suffix == ".csv" else _json_rows(binary)
-
-
-def _lines(binary: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yields the lines that are not blank, with their numbers."""
-    for number, line in enumerate(iter(lambda: binary.readline(LONGEST_LINE + 1), b""), 1):
-        if len(line) > LONGEST_LINE:
-            raise ValueError(f"line {number:,} is longer than {LONGEST_LINE:,} bytes")
-        if not line.isspace():
-            yield number, line
-
-
-def _json_rows(binary: BinaryIO) -> Iterator[tuple[int, Any]]:
-    """Yields the rows after the numbers of their lines; a torn last line, whose writer runs, is left out."""
-    decode = json.JSONDecoder(parse_constant=_refuse).decode
-    for number, line in _lines(binary):
-        try:
-            yield number, decode(line.decode())
-        except (ValueError, RecursionError) as error:
-            if not line.endswith(b"\n"):
-                return
-            raise ValueError(f"line {number:,}: it is not JSON: {error}") from None
-
-
-def _refuse(word: str) -> None:
-    raise ValueError(f"{word} is not a number")
-
-
-def _monitor_rows(binary: BinaryIO, outcome: str) -> Iterator[tuple[int, Any]]:
-    """Yields one row per episode of a monitor.csv: a comment, a header with the column r, and the episodes."""
-    header: list[str] = []
-    for number, line in _lines(binary):
-        if not line.endswith(b"\n"):  # torn, because its writer runs
-            return
-        cells = next(csv.reader([line.decode("utf-8", "replace")]))
-        if not header:
-            header = [] if cells[0].startswith("#") else cells
-            if header and "r" not in header:
-                raise ValueError(f"line {number:,}: the header {shown(header)} has no column 'r'")
-            continue
-        row = dict(zip(header, cells, strict=False))
-        result = next((row[name] for name in ((outcome,) if outcome else SUCCESS) if name in row), None)
-        yield number, {"episode": number, "reward": _cell(row.get("r")), "outcome": _cell(result)}
-
-
-def _cell(text: str | None) -> Any:
-    """The value of a cell; what is not a number stays a text, which is refused with its line."""
-    known = {"True": True, "False": False, "": None, None: None}
-    with contextlib.suppress(ValueError):
-        return known[text] if text in known else float(str(text))
-    return text
-
-
-class _Column:
     def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.of_row, self.seen = array("q"), False
+        self.episodes: dict[str | int, int] = {}
+        self.rows_of, self.has_ended = array("q"), bytearray()  # of each episode
+        self.says_ended = False  # whether rows have the column
+        self.whole = {name: array("q") for name in ("line", "episode", "step", "caption", "observation", "prompt")}
+        self.numbers = {name: array("d") for name in ("worth", "outcome", "repetition")}
+        self.texts: dict[str, dict[str, int]] = {name: {} for name in ("caption", "observation", "prompt")}
+        self.rewards: dict[str, array[float]] = {}
+        self.unread: dict[str, None] = {}
 
-    def add(self, row: Mapping[str, Any], name: str) -> str:
-        """Returns the whole text."""
+    def add(self, row: Any, line: int) -> None:
+        name, step, ended = row.get("episode"), row.get("step"), row.get("ended")
+        if len(self.whole["line"]) >= MOST_ROWS:
+            raise ValueError(f"there are more than {MOST_ROWS:,} rows")
+        _expect(type(name) in (int, str) and len(str(name)) <= LONGEST_TEXT, "episode", name)
+        episode = self.episodes.setdefault(name, len(self.episodes))
+        if episode == len(self.rows_of):
+            self.rows_of.append(0)
+            self.has_ended.append(0)
+        if step is None:
+            if self.has_ended[episode]:
+                raise ValueError(f"episode {shown(name)} has ended before, and the row has no step")
+            step = self.rows_of[episode]
+        _expect(type(step) is int and 0 <= step <= LAST_STEP, "step", step)
+        _expect(ended is None or type(ended) is bool, "ended", ended)
+        self._pay(row.get("reward"))
+        said = self._text(row, "caption", "text" if "caption" not in row and "text" in row else "caption")
+        self._text(row, "observation", "observation")
+        self._text(row, "prompt", "prompt")
+        self.numbers["repetition"].append(repetition_of(said))
+        for column in ("worth", "outcome"):
+            value = row.get(column)
+            fits = value is None or (type(value) in (int, float, bool) and abs(value) <= LARGEST)
+            _expect(fits, column, value)
+            self.numbers[column].append(np.nan if value is None else value)
+        for column, number in (("line", line), ("episode", episode), ("step", step)):
+            self.whole[column].append(number)
+        self.rows_of[episode] += 1
+        self.has_ended[episode] |= bool(ended)
+        self.says_ended |= ended is not None
+        if len(self.unread) < MOST_REWARDS and not row.keys() <= KNOWN:
+            self.unread |= dict.fromkeys(name for name in row if name not in KNOWN)
+
+    def _pay(self, reward: Any) -> None:
+        named = reward if type(reward) is dict else {"reward": reward}
+        _expect(named != {}, "reward", reward)
+        count = len(self.whole["line"])
+        for name, value in named.items():
+            if name not in self.rewards:
+                _expect(len(self.rewards) < MOST_REWARDS and len(name) <= LONGEST_TEXT, "reward", reward)
+                self.rewards[name] = array("d")
+            if type(value) not in (int, float) or not abs(value) <= LARGEST:
+                _expect(False, "reward", {name: value} if named is reward else value)
+            paid = self.rewards[name]
+            paid.frombytes(bytes(8 * (count - len(paid))))  # 0.0 for rows that do not name it
+            paid.append(value)
+
+    def _text(self, row: Mapping[str, Any], column: str, name: str) -> str:
+        """Adds the number of a text to its column, and returns the whole text."""
         value = row.get(name)
         _expect(value is None or type(value) in (int, str), name, value)
         whole = text = "" if value is None else str(value)
-        self.seen |= text != ""
         if len(text) > LONGEST_TEXT:
             mark = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest().translate(LETTERS)
             text = f"{text[:LONGEST_TEXT]}... {mark}"
-        if len(self.numbers) < MOST_TEXTS:
-            self.of_row.append(self.numbers.setdefault(text, len(self.numbers)))
+        numbers = self.texts[column]
+        if len(numbers) < MOST_TEXTS:
+            self.whole[column].append(numbers.setdefault(text, len(numbers)))
         else:  # a hash still tells whether two steps are the same
-            self.of_row.append(self.numbers.get(text, MOST_TEXTS + (hash(text) & LAST_STEP - 1)))
+            self.whole[column].append(numbers.get(text, MOST_TEXTS + (hash(text) & LAST_STEP - 1)))
         return whole
 
-    def finish(self, order: np.ndarray, what: str) -> Texts:
-        number = np.array(self.of_row, np.int64)[order]
-        if not self.seen:
-            return Texts([], number, f"the file has no column {what}", missing=True)
-        if number.max() >= MOST_TEXTS:
-            return Texts([], number, f"the column {what} has more than {MOST_TEXTS:,} different values")
-        return Texts(list(self.numbers), number, "")
+    def finish(self) -> Trajectories:
+        """All rows; raises ValueError without any of an episode that has ended, or if two are of the same step."""
+        if not self.episodes or (self.says_ended and not any(self.has_ended)):
+            raise ValueError("it has no row of an episode that has ended")
+        row_of_file = {name: np.asarray(column) for name, column in (*self.whole.items(), *self.numbers.items())}
+        episode, step, outcome = (row_of_file[name] for name in ("episode", "step", "outcome"))
+        order = np.lexsort((step, episode))
+        same = np.flatnonzero((np.diff(episode[order]) == 0) & (np.diff(step[order]) == 0))
+        if len(same):
+            one, other = sorted(order[same[0] : same[0] + 2].tolist())
+            name, (first, again) = list(self.episodes)[episode[one]], row_of_file["line"][[one, other]]
+            raise ValueError(f"line {again:,}: step {step[one]} of episode {shown(name)} is on line {first:,}, too")
+        kept = np.array(self.has_ended, bool) | (not self.says_ended)
+        last = np.full(len(kept), np.nan)
+        known = ~np.isnan(outcome)
+        last[episode[known]] = outcome[known]  # the last row of an episode that has one, in the order of the file
+        order = order[kept[episode[order]]]
+        sorted_rows = {name: column[order] for name, column in row_of_file.items()}
+        for paid in self.rewards.values():
+            paid.frombytes(bytes(8 * (len(episode) - len(paid))))
+        return Trajectories(
+            episodes=[str(name) for name, keep in zip(self.episodes, kept, strict=True) if keep],
+            episode=(np.cumsum(kept) - 1)[sorted_rows["episode"]],
+            rewards={name: np.array(paid)[order] for name, paid in self.rewards.items()},
+            captions=self._finish("caption", sorted_rows, "caption (or text)"),
+            observations=self._finish("observation", sorted_rows, "observation"),
+            repetition=sorted_rows["repetition"],
+            prompt=sorted_rows["prompt"],
+            worth=sorted_rows["worth"],
+            outcome=last[kept],
+            unfinished=int((~kept).sum()),
+            unread=[name[:LONGEST_TEXT] for name in list(self.unread)[:MOST_REWARDS]],
+        )
 
-
-LETTERS = str.maketrans("0123456789", "ghijklmnop")  # texts that differ only in digits are of one kind
+    def _finish(self, column: str, rows: Mapping[str, np.ndarray], what: str) -> Texts:
+        texts, number, why = list(self.texts[column]), rows[column], ""
+        if missing := not any(texts):
+            why = f"the file has no column {what}"
+        elif number.max() >= MOST_TEXTS:
+            why = f"the column {what} has more than {MOST_TEXTS:,} different values"
+        return Texts([] if why else texts, number, why, missing)
 
 
 @functools.lru_cache(128)  # a text may have a mebibyte
@@ -328,102 +420,6 @@ def repetition_of(text: str) -> float:
         return float("nan")
     phrases = [*zip(*(words[at:] for at in range(PHRASE)), strict=False)]
     return 1 - len({*phrases}) / len(phrases)
-
-
-class _Reader:
-    def __init__(self) -> None:
-        self.episodes: dict[str | int, int] = {}
-        self.steps_of = array("q")  # rows of each episode
-        self.outcome, self.has_ended = array("d"), bytearray()  # of each episode
-        self.says_ended = False  # whether rows have the column
-        self.episode, self.step, self.line = array("q"), array("q"), array("q")
-        self.worth, self.repetition = array("d"), array("d")
-        self.rewards: dict[str, array[float]] = {}
-        self.captions, self.observations, self.prompts = _Column(), _Column(), _Column()
-        self.unread: dict[str, None] = {}
-
-    def add(self, row: Any, line: int) -> None:
-        if len(self.line) >= MOST_ROWS:
-            raise ValueError(f"there are more than {MOST_ROWS:,} rows")
-        episode = self._episode(row.get("episode"))
-        step = row.get("step")
-        if step is None:
-            if self.has_ended[episode]:
-                raise ValueError(f"episode {shown(row['episode'])} has ended before, and the row has no step")
-            step = self.steps_of[episode]
-        _expect(type(step) is int and 0 <= step <= LAST_STEP, "step", step)
-        self._pay(row.get("reward"))
-        said = self.captions.add(row, "text" if "caption" not in row and "text" in row else "caption")
-        self.repetition.append(repetition_of(said))
-        self.observations.add(row, "observation")
-        self.prompts.add(row, "prompt")
-        self.worth.append(_number(row.get("worth"), "worth"))
-        outcome = _number(row.get("outcome"), "outcome")
-        if outcome == outcome:
-            self.outcome[episode] = outcome
-        ended = row.get("ended")
-        _expect(ended is None or type(ended) is bool, "ended", ended)
-        self.has_ended[episode] |= bool(ended)
-        self.says_ended |= ended is not None
-        self.steps_of[episode] += 1
-        self.episode.append(episode)
-        self.step.append(step)
-        self.line.append(line)
-        if len(self.unread) < MOST_REWARDS and not row.keys() <= KNOWN:
-            self.unread |= dict.fromkeys(name for name in row if name not in KNOWN)
-
-    def _episode(self, name: Any) -> int:
-        _expect(type(name) in (int, str) and len(str(name)) <= LONGEST_TEXT, "episode", name)
-        number = self.episodes.setdefault(name, len(self.episodes))
-        if number == len(self.steps_of):
-            self.steps_of.append(0)
-            self.outcome.append(np.nan)
-            self.has_ended.append(0)
-        return number
-
-    def _pay(self, reward: Any) -> None:
-        named = reward if type(reward) is dict else {"reward": reward}
-        _expect(named != {}, "reward", reward)
-        count = len(self.line)
-        for name, value in named.items():
-            if name not in self.rewards:
-                _expect(len(self.rewards) < MOST_REWARDS and len(name) <= LONGEST_TEXT, "reward", reward)
-                self.rewards[name] = array("d", bytes(8 * count))
-            paid = self.rewards[name]
-            paid.extend([0.0] * (count - len(paid)))  # rows that do not name it
-            if type(value) not in (int, float) or not abs(value) <= LARGEST:
-                _expect(False, "reward", {name: value} if named is reward else value)
-            paid.append(value)
-
-    def finish(self) -> Trajectories:
-        """All rows; raises ValueError without any of an episode that has ended, or if two are of the same step."""
-        if not self.line or (self.says_ended and not any(self.has_ended)):
-            raise ValueError("it has no row of an episode that has ended")
-        episode, step = np.array(self.episode, np.int64), np.array(self.step, np.int64)
-        order = np.lexsort((step, episode))
-        same = np.flatnonzero((np.diff(episode[order]) == 0) & (np.diff(step[order]) == 0))
-        if len(same):
-            lines = sorted(self.line[int(row)] for row in order[same[0] : same[0] + 2])
-            name, number = list(self.episodes)[episode[order[same[0]]]], step[order[same[0]]]
-            raise ValueError(f"line {lines[1]:,}: step {number} of episode {shown(name)} is on line {lines[0]:,}, too")
-        kept = np.array(self.has_ended, bool) | (not self.says_ended)
-        order = order[kept[episode[order]]]
-        names = [str(name) for name, keep in zip(self.episodes, kept, strict=True) if keep]
-        for paid in self.rewards.values():
-            paid.extend([0.0] * (len(self.line) - len(paid)))
-        return Trajectories(
-            names, (np.cumsum(kept) - 1)[episode[order]],
-            {name: np.array(paid)[order] for name, paid in self.rewards.items()},
-            self.captions.finish(order, "caption (or text)"), self.observations.finish(order, "observation"),
-            np.array(self.repetition)[order], np.array(self.prompts.of_row, np.int64)[order],
-            np.array(self.worth)[order], np.array(self.outcome)[kept], int((~kept).sum()),
-            [name[:LONGEST_TEXT] for name in list(self.unread)[:MOST_REWARDS]],
-        )  # fmt: skip
-
-
-def _number(value: Any, column: str) -> float:
-    _expect(value is None or (type(value) in (int, float, bool) and abs(value) <= LARGEST), column, value)
-    return float("nan") if value is None else float(value)
 
 
 # ---- the audit
@@ -452,136 +448,107 @@ ADVICE = {
 PRIME = 0x9E3779B97F4A7C15 - 2**64
 
 
-class _Data(NamedTuple):
-    captions: Captions
-    steps: Steps
-    worth: np.ndarray  # of each step, NaN where unknown. [T]
-    state: np.ndarray  # a number of each step's caption and observation. [T]
-    still: np.ndarray | str  # see `findings.check_held`
-
-
 def audit_file(file: Path, outcome: str = "") -> dict[str, Any]:
     """The record of the audit of a file; raises UserError for one that cannot be used. See `read_trajectories`."""
     trajectories = read_trajectories(file, outcome)
-    checks, most = _check_steps(_data_of(trajectories))
+    checks, most = _check_steps(trajectories)
     checks += [_check_outcome(trajectories), _check_flooding(trajectories)]
     judge = "" if np.isnan(trajectories.worth).all() else "the column worth"
+    found = findings.conclude([check.advised(ADVICE[check.name]) for check in checks], most)
     positive = {name: float(np.maximum(values, 0).sum()) for name, values in trajectories.rewards.items()}
     total = sum(positive.values())
-    about = {
-        "file": str(file), "steps": len(trajectories.episode), "episodes": len(trajectories.episodes),
-        "unfinished": trajectories.unfinished, "unread": trajectories.unread,
+    return findings.make_record(found, "", judge) | {
+        "file": str(file),
+        "steps": len(trajectories.episode),
+        "episodes": len(trajectories.episodes),
+        "unfinished": trajectories.unfinished,
+        "unread": trajectories.unread,
         "rewards": {name: value / total for name, value in positive.items()} if total and len(positive) > 1 else {},
-    }  # fmt: skip
-    record = findings.make_record(
-        findings.conclude([check.advised(ADVICE[check.name]) for check in checks], most), "", judge
-    )
-    if trajectories.captions.why:  # observations with the digits that the file has
-        record = json.loads(json.dumps(record, ensure_ascii=False).translate(TO_DIGITS))
-    return record | about
+    }
 
 
-# ---- the data of the checks
-
-DIGITS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")  # of observations, where other digits are another kind
-TO_DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
-
-
-def _data_of(trajectories: Trajectories) -> _Data | str:
-    """The data of single steps, or why there are none; observations stand for captions where these are missing."""
-    if len(trajectories.episode) <= len(trajectories.episodes):
-        return "the file has one row per episode, and no steps"
-    said, seen = trajectories.captions, trajectories.observations
-    if said.why and seen.why:
-        return f"{said.why}, and {seen.why.removeprefix('the file has ')}"
-    if said.why:
-        said = seen._replace(texts=[text.translate(DIGITS) for text in seen.texts])
-    reward, texts = trajectories.reward, said.texts
-    # "" stands for the neutral moment: rows of worth 0 if there are some, otherwise rows without a caption.
-    neutral = trajectories.worth == 0
-    blank = said.number == (texts.index("") if "" in texts else -1)
-    if not neutral.any():
-        neutral = np.isnan(trajectories.worth) & blank
-    if not neutral.any() or np.nan_to_num(trajectories.worth[blank]).any():
-        texts = [text or "(no caption)" for text in texts]
-    if "" not in texts and neutral.any():
-        texts = [*texts, ""]
-    values = mean_by(said.number, reward, len(texts))
-    group, names = findings.group_captions(texts)
-    of_group = mean_by(group[said.number], trajectories.worth, len(names))
-    if neutral.any():
-        values[texts.index("")] = reward[neutral].mean()
-        of_group[group[texts.index("")]] = 0.0
-    captions = Captions(texts, values, group, names, of_group)
-    pays = np.bincount(group[said.number], np.maximum(reward, 0), len(names))
-    captions = _with_fewer_kinds(captions, pays, MOST_CELLS // len(trajectories.episodes))
-    still, state = "the file has no column observation", said.number
-    if not seen.missing:
-        still = np.r_[False, (np.diff(seen.number) == 0) & (np.diff(trajectories.episode) == 0)]
-        state = said.number * PRIME + seen.number  # wraps around: a hash of both
-    return _Data(captions, Steps(trajectories.episode, said.number, reward), trajectories.worth, state, still)
-
-
-def _with_fewer_kinds(captions: Captions, pays: np.ndarray, most: int) -> Captions:
-    """The captions in at most about `most` paid kinds: those with the least pay are one kind for each sign of worth."""
-    if (pays > 0).sum() <= most:
-        return captions
-    rare = np.argsort(-pays, kind="stable")[most:]
-    signs = np.nan_to_num(np.sign(captions.worth), nan=2).astype(np.int64)
-    number = np.arange(len(pays))
-    number[rare] = len(pays) + 1 + signs[rare]
-    kinds, first, new = np.unique(number, return_index=True, return_inverse=True)
-    names = [captions.names[at] if kind < len(pays) else "(rare captions)"
-             for kind, at in zip(kinds, first, strict=True)]  # fmt: skip
-    of_kind = mean_by(new, captions.worth, len(kinds))
-    return captions._replace(group=new.reshape(-1)[captions.group], names=names, worth=of_kind)
-
-
-# ---- the checks
-
-
-def _check_steps(data: _Data | str) -> tuple[list[Check], list[dict[str, Any]]]:
+def _check_steps(trajectories: Trajectories) -> tuple[list[Check], list[dict[str, Any]]]:
     """The checks of single steps, and the kinds of captions that are paid most."""
-    if isinstance(data, str):
-        return [Check(name, skipped=data) for name in (*findings.CHECKS, findings.INVERSIONS, AGAIN)], []
-    captions, steps = data.captions, data.steps
-    worthless = "the file has no column worth" if np.isnan(data.worth).all() else ""
+    said, seen, worth = trajectories.captions, trajectories.observations, trajectories.worth
+    why = f"{said.why}, and {seen.why.removeprefix('the file has ')}" if said.why and seen.why else ""
+    if len(trajectories.episode) <= len(trajectories.episodes):
+        why = "the file has one row per episode, and no steps"
+    if why:
+        return [Check(name, skipped=why) for name in (*findings.CHECKS, findings.INVERSIONS, AGAIN)], []
+    number, captions = _captions_of(trajectories, said if not said.why else seen, has_digits=bool(said.why))
+    steps = Steps(trajectories.episode, number, trajectories.reward)
+    still: np.ndarray | str = "the file has no column observation"
+    state = number
+    if not seen.missing:
+        still = np.r_[False, (np.diff(seen.number) == 0) & (np.diff(steps.episode) == 0)]
+        state = number * PRIME + seen.number  # wraps around: a hash of both
+    worthless = "the file has no column worth" if np.isnan(worth).all() else ""
     judged = [Check(name, skipped=worthless) for name in (findings.INVERSIONS, AGAIN)]
     if not worthless:
-        judged = [_check_order(data), _check_repeats(data)]
+        judged = [_check_order(captions, steps, worth), _check_repeats(state, worth)]
     why = "" if (steps.pay > 0).any() else "no step has a positive reward"
     if steps.episodes < findings.FEWEST:
         why = f"the file has {steps.episodes} episodes, and {findings.FEWEST} are needed"
     if why:
         return [*(Check(name, skipped=why) for name in findings.CHECKS), *judged], []
     paid = findings.share_pay(steps, captions)
-    checks = findings.check_pay(captions, paid, steps, data.still, worthless)
+    checks = findings.check_pay(captions, paid, steps, still, worthless)
     return [*checks, *judged], findings.most_paid(paid, captions)
 
 
-def _check_order(data: _Data) -> Check:
+def _captions_of(trajectories: Trajectories, said: Texts, has_digits: bool) -> tuple[np.ndarray, Captions]:
+    """The number of each step's caption, and the captions.
+
+    `has_digits`: they are observations, which stand for missing captions, and where other digits are another kind.
+    """
+    reward, worth, number, texts = trajectories.reward, trajectories.worth, said.number, said.texts
+    # "" stands for the neutral moment: rows of worth 0 if there are some, otherwise rows without a caption.
+    neutral = worth == 0
+    blank = number == (texts.index("") if "" in texts else -1)
+    if not neutral.any():
+        neutral = np.isnan(worth) & blank
+    if not neutral.any() or np.nan_to_num(worth[blank]).any():
+        texts = [text or "(no caption)" for text in texts]
+    if "" not in texts and neutral.any():
+        texts = [*texts, ""]
+    values = mean_by(number, reward, len(texts))
+    group, names = findings.group_captions(texts, texts if has_digits else None)
+    of_group = mean_by(group[number], worth, len(names))
+    if neutral.any():
+        values[texts.index("")] = reward[neutral].mean()
+        of_group[group[texts.index("")]] = 0.0
+    # At most about `most` kinds are paid: those with the least pay become one kind for each sign of worth.
+    pays, most = np.bincount(group[number], np.maximum(reward, 0), len(names)), MOST_CELLS // len(trajectories.episodes)
+    if (pays > 0).sum() > most:
+        kind_of, rare = np.arange(len(pays)), np.argsort(-pays, kind="stable")[most:]
+        kind_of[rare] = len(pays) + 1 + np.nan_to_num(np.sign(of_group[rare]), nan=2).astype(np.int64)
+        kinds, first, new = np.unique(kind_of, return_index=True, return_inverse=True)
+        names = [names[at] if kind < len(pays) else "(rare captions)" for kind, at in zip(kinds, first, strict=True)]
+        group, of_group = new.reshape(-1)[group], mean_by(new, of_group, len(kinds))
+    return number, Captions(texts, values, group, names, of_group, has_digits=has_digits)
+
+
+def _check_order(captions: Captions, steps: Steps, worth: np.ndarray) -> Check:
     """Inversions, by pairs of kinds of captions in two episodes; a kind is in one pair for each of its episodes."""
-    kinds = len(data.captions.names)
-    cells, cell = np.unique(data.steps.episode * kinds + data.captions.group[data.steps.caption], return_inverse=True)
-    worth, values = (mean_by(cell, of_step, len(cells)) for of_step in (data.worth, data.steps.pay))
+    kinds = len(captions.names)
+    cells, cell = np.unique(steps.episode * kinds + captions.group[steps.caption], return_inverse=True)
+    worth, values = (mean_by(cell, of_step, len(cells)) for of_step in (worth, steps.pay))
     order = np.random.default_rng(0).permutation(np.flatnonzero(~np.isnan(worth)))
     pairs = order[: len(order) // 2 * 2].reshape(-1, 2)
     target = 0.5 + np.sign(worth[pairs[:, 1]] - worth[pairs[:, 0]]) / 2
-    moments = data.captions._replace(texts=[""] * len(cells), values=values, group=cells % kinds)
+    moments = captions._replace(texts=[""] * len(cells), values=values, group=cells % kinds)
     return findings.check_inversions(moments, pairs, target)
 
 
-def _check_repeats(data: _Data) -> Check:
-    """Whether the judge gives a step of the same caption and observation the same sign of worth."""
-    judged = np.random.default_rng(1).permutation(np.flatnonzero(~np.isnan(data.worth)))
-    judged = judged[np.argsort(data.state[judged], kind="stable")]
-    state = data.state[judged]
-    start = np.r_[True, np.diff(state) > 0]
-    place = np.arange(len(state)) - np.maximum.accumulate(np.where(start, np.arange(len(state)), 0))
-    second = np.flatnonzero(place % 2 == 1)
-    second = np.random.default_rng(2).permutation(second)[:REPEATS]
-    scale = float(np.quantile(np.abs(data.worth[judged]), 0.95)) or 1.0
-    first, again = (np.clip(0.5 + data.worth[judged[at]] / (2 * scale), 0, 1) for at in (second - 1, second))
+def _check_repeats(states: np.ndarray, worth: np.ndarray) -> Check:
+    """Whether the judge gives a step of the same caption and observation (`states`) the same sign of worth."""
+    judged = np.random.default_rng(1).permutation(np.flatnonzero(~np.isnan(worth)))
+    judged = judged[np.argsort(states[judged], kind="stable")]
+    numbers, start = np.arange(len(judged)), np.r_[True, np.diff(states[judged]) > 0]
+    place = numbers - np.maximum.accumulate(np.where(start, numbers, 0))
+    second = np.random.default_rng(2).permutation(np.flatnonzero(place % 2 == 1))[:REPEATS]
+    scale = float(np.quantile(np.abs(worth[judged]), 0.95)) or 1.0
+    first, again = (np.clip(0.5 + worth[judged[at]] / (2 * scale), 0, 1) for at in (second - 1, second))
     return check_repeats(first, again)
 
 
@@ -594,39 +561,35 @@ def _check_outcome(trajectories: Trajectories) -> Check:
     outcome = trajectories.outcome[episodes]
     others = len(outcome) - int(np.unique(outcome, return_counts=True)[1].max())
     if len(outcome) < findings.FEWEST or others < FEWEST_OTHER:
-        return Check(OUTCOME, skipped=(
-            f"{len(outcome):,} episodes have an outcome, {others:,} of them another than the most frequent one; "
-            f"{findings.FEWEST} and {FEWEST_OTHER} are needed"
-        ))  # fmt: skip
+        why = f"{len(outcome):,} episodes have an outcome, {others:,} of them another than the most frequent one; "
+        return Check(OUTCOME, skipped=f"{why}{findings.FEWEST} and {FEWEST_OTHER} are needed")
+
+    few = (others / (others - 1)) ** 0.5  # the pairs tell as much as the rarer outcomes do
+    better = np.sign(outcome[:, None] - outcome).astype(np.int8)
 
     def of_episodes(values: np.ndarray) -> np.ndarray:
         return np.bincount(trajectories.episode, values, len(trajectories.episodes))[episodes]
 
-    names, returns = [trajectories.episodes[at] for at in episodes], of_episodes(trajectories.reward)
-    few = (others / (others - 1)) ** 0.5  # the pairs tell as much as the rarer outcomes do
-    suspicions = [_wrong_side("the return", returns, outcome, names, WRONG, few), *_falling(returns, outcome)]
+    def wrong_side(name: str, returns: np.ndarray, most: float) -> Suspicion:
+        """Of the pairs with different outcomes, the share in which the lower outcome has the higher return."""
+        more = np.sign(returns[:, None] - returns).astype(np.int8)
+        wrong = ((better != 0) & (more == -better)).sum(1) + 0.5 * ((better != 0) & (more == 0)).sum(1)
+        share = findings.share_of(wrong, (better != 0).sum(1).astype(float))
+        share = share._replace(error=share.error * 2 * few)  # each pair is in two sums: a U-statistic of degree 2
+        worst = int(np.lexsort((-returns, outcome))[0])
+        sentence = (
+            f"{name} is on the wrong side in {share} of the pairs of episodes with different outcomes (chance: 50 %), "
+            f"n = {len(outcome):,}; episode {quoted(trajectories.episodes[episodes[worst]])} has the return "
+            f"{returns[worst]:.3g} and the outcome {outcome[worst]:.3g}"
+        )
+        return Suspicion(sentence, "", share.size, share.above(most))
+
+    returns = of_episodes(trajectories.reward)
+    suspicions = [wrong_side("the return", returns, WRONG), *_falling(returns, outcome)]
     if len(trajectories.rewards) > 1:
-        parts = ((f"the sum of {quoted(name)}", of_episodes(values)) for name, values in trajectories.rewards.items())
-        suspicions += [_wrong_side(name, values, outcome, names, COIN, few) for name, values in parts]
-    return Check(OUTCOME, f"{len(outcome):,} episodes", tuple(suspicions))
-
-
-def _wrong_side(
-    name: str, returns: np.ndarray, outcome: np.ndarray, names: list[str], most: float, few: float
-) -> Suspicion:
-    """Of the pairs of episodes with different outcomes, the share in which the lower outcome has the higher return."""
-    better, more = (np.sign(one[:, None] - one).astype(np.int8) for one in (outcome, returns))
-    decided = (better != 0).sum(1).astype(float)
-    wrong = ((better != 0) & (more == -better)).sum(1) + 0.5 * ((better != 0) & (more == 0)).sum(1)
-    share, error = map(float, findings.ratio(wrong, decided))
-    error *= 2 * few  # each pair is in the sums of two episodes, so this is a U-statistic of degree 2
-    worst = int(np.lexsort((-returns, outcome))[0])
-    sentence = (
-        f"{name} is on the wrong side in {percent(share, *findings.ends(share, error))} of the pairs of episodes with "
-        f"different outcomes (chance: 50 %), n = {len(outcome):,}; episode {quoted(names[worst])} has the return "
-        f"{returns[worst]:.3g} and the outcome {outcome[worst]:.3g}"
-    )
-    return Suspicion(sentence, "", share, findings.above(share, error, most))
+        for name, values in trajectories.rewards.items():
+            suspicions.append(wrong_side(f"the sum of {quoted(name)}", of_episodes(values), COIN))
+    return Check(OUTCOME, f"{len(outcome):,} episodes", suspicions)
 
 
 def _falling(returns: np.ndarray, outcome: np.ndarray) -> list[Suspicion]:
@@ -661,18 +624,14 @@ def _check_flooding(trajectories: Trajectories) -> Check:
     if not ((flooded_of > 0) & (flooded_of < count)).any():
         return Check(FLOODING, skipped="no prompt has both texts that repeat themselves and others")
     above = reward - (np.bincount(prompt, reward) / count)[prompt]
-    of_all, of_flooded = (
-        np.bincount(trajectories.episode[known], one, len(trajectories.episodes))
-        for one in (positive, positive * flooded)
-    )
-    share, error = map(float, findings.ratio(of_flooded, of_all))
-    worst = known[int(np.where(flooded, reward, -np.inf).argmax())]
+    episode, episodes = trajectories.episode[known], len(trajectories.episodes)
+    share = findings.share_of(*(np.bincount(episode, one, episodes) for one in (positive * flooded, positive)))
+    worst = episode[int(np.where(flooded, reward, -np.inf).argmax())]
     sentence = (
         f"{int(flooded.sum()):,} of {len(known):,} texts say more than half of their phrases again; they are paid "
-        f"{above[flooded].mean() - above[~flooded].mean():+.3g} against the others of their prompts, and get "
-        f"{percent(share, *findings.ends(share, error))} of the pay, most in episode "
-        f"{quoted(trajectories.episodes[trajectories.episode[worst]])}"
+        f"{above[flooded].mean() - above[~flooded].mean():+.3g} against the others of their prompts, and get {share} "
+        f"of the pay, most in episode {quoted(trajectories.episodes[worst])}"
     )
     margin = PAID_BETTER * float(above.std())
-    p = max(findings.chance_of(above[~flooded] + margin, above[flooded]), findings.above(share, error, FLOODED_PAY))
-    return Check(FLOODING, scope, (Suspicion(sentence, "", share, p),))
+    p = max(findings.chance_of(above[~flooded] + margin, above[flooded]), share.above(FLOODED_PAY))
+    return Check(FLOODING, scope, [Suspicion(sentence, "", share.size, p)])

@@ -7,15 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motif_jax.audit.findings import Captions, Findings, Steps, group_captions
-from motif_jax.audit.judge import (
-    EpisodePairs,
-    Evidence,
-    JudgeAnswers,
-    Labels,
-    episode_text,
-    examine,
-    make_plan,
-)
+from motif_jax.audit.judge import EpisodePairs, Evidence, JudgeAnswers, episode_text, examine, make_plan
 
 WORTHS = {  # of events, as rules have them
     "kills": 3.0, "descends": 3.0, "takes gold": 2.0, "hits": 1.0, "sees gold": 1.0, "opens": 0.5, "finds a door": 0.25,
@@ -131,12 +123,12 @@ class Simulated:
         values = self.captions.values[caption]
         return np.where(values > 0.2, values, 0) / counts**3
 
-    def labels(self, agent: Steps) -> Labels:
+    def labels(self, agent: Steps) -> tuple[np.ndarray, np.ndarray]:
         """Labels of pairs of moments, as the judge gives them; few of these have no message."""
         seen = agent.caption[(agent.caption > 0) | (self.rng.random(len(agent.caption)) < 0.1)]
         pairs = self.rng.choice(seen, (PAIRS, 2))
         texts = self.captions.texts
-        return Labels(pairs, self.ask([(texts[first], texts[second]) for first, second in pairs]))
+        return pairs, self.ask([(texts[first], texts[second]) for first, second in pairs])
 
     def audit(self, pairs: int = 40) -> Findings:
         agent = self.play(self.wrong.skill, True)
@@ -154,6 +146,7 @@ class Simulated:
             EpisodePairs(words[False], words[True], returns[False], returns[True]),
         )  # fmt: skip
         plan = make_plan(evidence, flips=400, triples=300, repeats=200, seed=0)
-        again = self.ask([plan.questions[at] for at in plan.repeats])
-        second = "rules", self.second([plan.questions[at] for at in plan.flips[:, 0]])
-        return examine(evidence, plan, JudgeAnswers(self.ask(plan.questions), again), second)
+        questions = plan.questions
+        again = self.ask([questions[at] for at in plan.repeats])
+        second = "rules", self.second([questions[at] for at in plan.flips[:, 0]])
+        return examine(evidence, plan, JudgeAnswers(self.ask(questions), again), second)

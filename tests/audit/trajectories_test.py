@@ -68,11 +68,12 @@ def test_what_is_missing_is_named_and_the_rest_is_checked(tmp_path):
 
 
 def test_observations_stand_for_captions_and_keep_their_digits(tmp_path):
-    rows = [{"episode": at, "step": step, "reward": 1.0, "observation": f"c{step % 2}"}
+    rows = [{"episode": at, "step": step, "reward": 1.0, "observation": f"c{step % 2}²"}
             for at in range(30) for step in range(20)]  # fmt: skip
-    record = audit_file(write(tmp_path / "rows.jsonl", rows))
-    assert sorted(one["sentence"].partition("'")[2][:2] for one in record["findings"]) == ["c0", "c1"]
-    assert [one["captions"] for one in record["paid"]] == ["c0", "c1"]
+    record = audit_file(write(tmp_path / "rows².jsonl", rows))
+    assert sorted(one["sentence"].partition("'")[2][:3] for one in record["findings"]) == ["c0²", "c1²"]
+    assert [one["captions"] for one in record["paid"]] == ["c0²", "c1²"]
+    assert record["file"].endswith("rows².jsonl")
 
 
 def test_the_return_is_compared_with_the_outcome_pair_by_pair(tmp_path):
@@ -218,12 +219,6 @@ def test_a_rollout_that_cannot_be_used_is_refused(tmp_path, row, why):
     refusal(lambda: trajectories.read_trajectories(write(tmp_path / "rows.jsonl", [row])), why)
 
 
-def test_what_is_not_parquet_is_refused(tmp_path):
-    need_pyarrow()
-    (file := tmp_path / "rows.parquet").write_text("PAR1 and no more")
-    refusal(lambda: trajectories.read_trajectories(file), match="rows.parquet: it is not Parquet")
-
-
 @pytest.mark.parametrize(("kind", "why"), [
     ("long texts", "64 rows after row 0 have more than"),
     ("many messages", "1 rows after row 0 have more than"),
@@ -241,6 +236,8 @@ def test_parquet_that_stores_huge_equal_values_once_is_refused_before_it_is_deco
         table = table.append_column("more", pyarrow.ListArray.from_arrays([0, len(many)], many))
     pyarrow.parquet.write_table(table, tmp_path / "rows.parquet", dictionary_pagesize_limit=2**24)
     assert (tmp_path / "rows.parquet").stat().st_size < 2**21
+    (tmp_path / "text.parquet").write_text("PAR1 and no more")
+    refusal(lambda: trajectories.read_trajectories(tmp_path / "text.parquet"), match="text.parquet: it is not Parquet")
     usual, pool = pyarrow.default_memory_pool(), pyarrow.proxy_memory_pool(pyarrow.default_memory_pool())
     pyarrow.set_memory_pool(pool)
     try:
@@ -303,25 +300,18 @@ def test_limits_are_named(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "directory", "empty", "missing"])
-def test_what_is_not_a_file_of_rows_is_refused(tmp_path, kind, capsys):
+def test_what_is_not_a_file_of_rows_is_refused(tmp_path, kind, capsys, monkeypatch):
     file = tmp_path / "rows.jsonl"
     {"pipe": os.mkfifo, "directory": os.mkdir, "empty": Path.touch, "missing": str}[kind](file)
+    if kind == "directory":
+        monkeypatch.chdir(file)
+        assert command.main(["."]) == 2
+        assert "it is not a regular file" in capsys.readouterr().err
     assert command.main([str(file)]) == 2
     why = {"empty": "it has no row of an episode that has ended", "missing": "No such file or directory"}.get(
         kind, "it is not a regular file"
     )
     assert capsys.readouterr().err == f"motif_jax: cannot read {str(file)!r}: {why}\n"
-
-
-def test_a_file_keeps_its_name_and_a_folder_may_be_the_current_one(tmp_path, capsys, monkeypatch):
-    (tmp_path / "runs").mkdir()
-    monkeypatch.chdir(tmp_path / "runs")
-    assert command.main(["."]) == 2  # there are no completions
-    assert "Traceback" not in capsys.readouterr().err
-    monitor = write(tmp_path / "run².csv", [])
-    monitor.write_text("#{}\nr,l,t\n" + "1.0,3,0.1\n" * 40)
-    assert command.main([str(monitor)]) == 0
-    assert read_json(tmp_path / "run²-audit/audit.json")["file"] == str(monitor)
 
 
 def test_the_command_writes_a_page_and_fails_on_what_it_is_asked_to(tmp_path, capsys):

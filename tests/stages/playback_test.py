@@ -42,7 +42,7 @@ def dungeon(tmp_path_factory):
 
 
 @pytest.mark.journey
-def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
+def test_the_chosen_episodes_are_kept_frame_by_frame_and_events_are_counted(dungeon):
     _, workdir, rows = dungeon
     folder = workdir / "evaluate/random"
     summary = read_json(folder / "summary.json")
@@ -51,6 +51,9 @@ def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
     assert summary["replays"]["worst"] == int(np.argmin(returns))
     files = {int(file.stem.rpartition("-")[2]) for file in (folder / "replays").iterdir()}
     assert files == set(summary["replays"].values())
+    assert sum(summary["ends"].values()) == len(rows)
+    mean = np.mean([row["did"].get("gets nowhere", 0) for row in rows])
+    assert summary["did"]["gets nowhere"]["mean"] == pytest.approx(mean)
     for number in files:
         replay, row = load_replay(file_of(folder, number), "flag"), rows[number]
         assert replay.steps == row["steps"]
@@ -58,6 +61,12 @@ def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
         assert replay.metadata["figures"] == row
         assert number in {summary["replays"][word] for word in replay.metadata["chosen"]}
         assert np.isnan(replay.z).all()  # nobody has learnt a reward here
+        walls, kills = (
+            sum(bool(re.search(event, decode(message))) for message in replay.message[1:])
+            for event in ("It's a wall|solid stone", "You kill|You destroy|is killed!|is destroyed!")
+        )
+        assert row["did"].get("gets nowhere", 0) >= walls
+        assert row["did"].get("beats a monster", 0) == kills
         # The terminal's first line is where NetHack shows its messages, and the last but one tells the score's depth.
         shown = [decode(line).strip() for line in replay.chars[:, 0]]
         messages = [decode(message).strip() for message in replay.message]
@@ -71,21 +80,6 @@ def test_the_chosen_episodes_are_kept_frame_by_frame(dungeon):
             numbered = replay._replace(z=np.arange(replay.steps, dtype=np.float32), metadata=known)
             (first,) = (one for one in top_messages(numbered, 10_000) if one.z == 0)
             assert first.text == decode(replay.message[1 - late])
-
-
-def test_events_are_counted_by_the_messages(dungeon):
-    _, workdir, rows = dungeon
-    summary = read_json(workdir / "evaluate/random/summary.json")
-    assert sum(summary["ends"].values()) == len(rows)
-    for number in summary["replays"].values():
-        replay = load_replay(file_of(workdir / "evaluate/random", number), "flag")
-        messages = [decode(message) for message in replay.message[1:]]
-        walls = sum("It's a wall" in text or "solid stone" in text for text in messages)
-        kills = sum(bool(re.search("You kill|You destroy|is killed!|is destroyed!", text)) for text in messages)
-        assert rows[number]["did"].get("gets nowhere", 0) >= walls
-        assert rows[number]["did"].get("beats a monster", 0) == kills
-    mean = np.mean([row["did"].get("gets nowhere", 0) for row in rows])
-    assert summary["did"]["gets nowhere"]["mean"] == pytest.approx(mean)
 
 
 def test_causes_of_death_are_those_on_nethacks_own_list():

@@ -48,8 +48,8 @@ def ask(
     config: AnnotateConfig, plan: JudgePlan, file: Path, open_backend: OpenBackend = opened, stage: str = "audit"
 ) -> JudgeAnswers:
     """The answers to all questions, and to the repeats after them. The answer cache is not used."""
-    count = len(plan.questions)
-    texts = plan.questions + [plan.questions[at] for at in plan.repeats]
+    questions = plan.questions
+    count, texts = len(questions), questions + [questions[at] for at in plan.repeats]
     if not texts:
         return JudgeAnswers(np.zeros(0), np.zeros(0))
     backend = make_backend(config, verdicts=True)
@@ -119,8 +119,8 @@ def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) 
         return "no second judge is named"
     if not len(plan.pairs):
         return "there are no pairs of captions to ask about"
-    own = JudgePlan()
-    own.flips = own.both(plan.questions[at] for at in plan.flips[:, 0])
+    own, questions = JudgePlan(), plan.questions
+    own.flips = own.both(questions[at] for at in plan.flips[:, 0])
     second = AnnotateConfig(seed=config.seed, env=config.env, annotate=second_section(config.annotate, named))
     answers = ask(second, own, file, stage="audit, second judge")
     return named, answers.mean(own.flips)

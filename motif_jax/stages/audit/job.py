@@ -12,7 +12,7 @@ from motif_jax.annotation.backends import Lexicon, OpenBackend, Oracle, find_bac
 from motif_jax.annotation.prompts import RATE
 from motif_jax.audit import findings
 from motif_jax.audit.findings import SECOND, Captions, Figures, Steps, group_captions, mean_by
-from motif_jax.audit.judge import EpisodePairs, Evidence, Labels, episode_text, examine, make_plan
+from motif_jax.audit.judge import EpisodePairs, Evidence, episode_text, examine, make_plan
 from motif_jax.audit.trajectories import audit_file
 from motif_jax.captions import decode
 from motif_jax.console import print_line
@@ -168,7 +168,7 @@ def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) 
     return figures
 
 
-def _labels(config: AuditConfig, workdir: Path, numbers: dict[str, int]) -> Labels | str:
+def _labels(config: AuditConfig, workdir: Path, numbers: dict[str, int]) -> tuple[np.ndarray, np.ndarray] | str:
     """The labels that the reward was learnt from, or those of the judge for a reward from elsewhere."""
     summary = read_json(workdir / "reward" / "statistics.json") or {}
     weights: dict[str, float] = dict(summary.get("annotators") or {label_name(config.annotate): 1.0})
@@ -183,7 +183,7 @@ def _labels(config: AuditConfig, workdir: Path, numbers: dict[str, int]) -> Labe
     target = mix({name: soft_target(dataset.preference(name), None) for name in weights}, weights)
     table, ids = dataset.captions()
     own = np.array([number_of(message.tobytes(), numbers) for message in table.messages], np.int64)
-    return Labels(own[ids[:, :, 0]], target)
+    return own[ids[:, :, 0]], target
 
 
 def load_rewards(config: AuditConfig, workdir: Path) -> tuple[Reward | None, Reward | None]:

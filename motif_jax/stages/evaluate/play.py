@@ -208,27 +208,23 @@ class Evaluation:
             file.unlink()
 
     def replays(self) -> dict[str, int]:
-        """The episode of each word whose replay exists or can be made; removes all other replays."""
+        """The episode of each word whose replay exists or is made now; removes all other replays."""
         kept = evaluate.choose(self.config, self.counted)
         if self.repeatable:
             self.remove_replays()
         for number in sorted(set(kept.values())):
             words = [word for word, episode in kept.items() if episode == number]
-            if why := self.replay(number, words):
+            file, row, why = file_of(self.stage.path, number), self.rows[number], ""
+            if self.repeatable:
+                why = evaluate.record(self.config, file, row, self.tracks[number], self.metadata, words)
+            elif file.is_file() and (replay := load_replay(file, evaluate.REPLAYS_FLAG)).metadata["figures"] == row:
+                save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
+            else:  # or of an earlier evaluation
+                why = "was not recorded, or has too many frames"
+            if why:
                 print_line(f"evaluate: no replay of episode {number}: it {why}")
                 kept = {word: episode for word, episode in kept.items() if episode != number}
         return kept
-
-    def replay(self, number: int, words: list[str]) -> str:
-        """Makes the replay of an episode, chosen for these words; returns why this is not possible, or ""."""
-        file, row = file_of(self.stage.path, number), self.rows[number]
-        if self.repeatable:
-            return evaluate.record(self.config, file, row, self.tracks[number], self.metadata, words)
-        replay = load_replay(file, evaluate.REPLAYS_FLAG) if file.is_file() else None
-        if not replay or replay.metadata["figures"] != row:  # of an earlier evaluation
-            return "was not recorded, or has too many frames"
-        save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
-        return ""
 
     def finish(self, given_up: list[int], steps: int, seconds: float) -> None:
         """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
@@ -283,48 +279,46 @@ def make_playing(
 
     `loaded` keeps policies that write, with their compiled programs, for further decodings.
     """
-    untrained = is_language_model(contender.path)
-    if contender.path and not contender.decoding and not untrained:
-        return make_trained(config, workdir, contender, flag)
-    model = writer = None
-    sources, metadata = sources_of_workdir(config, workdir), contender.metadata()
+    world, metadata = make_world(config.env), contender.metadata()
+    model: Model | None = None
+    writer: ValueWriter | None = None
+    only: int | Weights | None = None
+    sources: RewardSources | None = None
     if contender.decoding:
         writer = load_writer(config, workdir, contender, flag, loaded)
-        metadata |= {"parameters": writer.model.checksum(), "recipe": writer.model.recipe.name}
+        metadata["recipe"] = writer.model.recipe.name
         if any(map(math.isfinite, bounds := writer.model.bounds)):
             metadata["bounds"] = to_plain(bounds)
-    elif untrained:
+    elif is_language_model(contender.path):
         language = replace(config.policy.language, model=contender.path, weights=PRETRAINED, head=SCORE, lora_rank=0)
         changed = replace(config, policy=replace(config.policy, language=language))
-        _, model = make_language_policy(changed, make_world(config.env), workdir, learns=False)
-        metadata |= {"parameters": sum_of(model), "formula": language.formula}
-    else:
-        metadata["parameters"] = None
-    metadata |= source_metadata(sources)
-    return LoadedPlayer(contender, sources, metadata, model, writer=writer)
-
-
-def make_trained(config: EvaluateConfig, workdir: Path, contender: Contender, flag: str) -> LoadedPlayer:
-    """`make_playing` for the checkpoint of a policy that chooses actions."""
-    path = str(workdir) if contender.path == "." else contender.path
-    trusted = trusted_classes(config, config.policy.network)
-    model, trained, sources = load(path, contender.step, make_world(config.env), flag, trusted)
-    if left_out := sorted(trained.get("sources", {}).keys() - {one.name for one in sources}):
-        print_line(
-            f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config does "
-            "not name: their returns are left out (--config.policy.sources)"
-        )
-    if not sources.learnt:
+        _, model = make_language_policy(changed, world, workdir, learns=False)
+        metadata["formula"] = language.formula
+    elif contender.path:
+        path = str(workdir) if contender.path == "." else contender.path
+        trusted = trusted_classes(config, config.policy.network)
+        model, trained, sources = load(path, contender.step, world, flag, trusted)
+        if left_out := sorted(trained.get("sources", {}).keys() - {one.name for one in sources}):
+            print_line(
+                f"evaluate: {contender.name} was trained with {', '.join(left_out)}, reward sources that this config "
+                "does not name: their returns are left out (--config.policy.sources)"
+            )
+        report_other_games(contender.name, trained["config"].get("env", {}), config)
+        plan = trained["model"].get("options", {})
+        with naming(flag):
+            only = find_behaviour(contender.option, plan) if contender.option else None
+        names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
+        metadata |= {"options": names} if names else {}
+    if sources is None:
+        sources = sources_of_workdir(config, workdir)
+    elif not sources.learnt:
         of_workdir = (one for one in sources_of_workdir(config, workdir) if one.source.is_learnt)
         sources = RewardSources([*of_workdir, *sources])
-    report_other_games(contender.name, trained["config"].get("env", {}), config)
-    metadata = contender.metadata() | {"parameters": sum_of(model)} | source_metadata(sources)
-    plan = trained["model"].get("options", {})
-    with naming(flag):
-        only = find_behaviour(contender.option, plan) if contender.option else None
-    names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
-    metadata |= {"options": names} if names else {}
-    return LoadedPlayer(contender, sources, metadata, model=model, only=only)
+    metadata["parameters"] = sum_of(model) if model else writer.model.checksum() if writer else None
+    metadata |= sources.learnt.about() if sources.learnt else NO_REWARD
+    if others := sources.about():
+        metadata["sources"] = others
+    return LoadedPlayer(contender, sources, metadata, model, only, writer)
 
 
 def sum_of(model: Model) -> str:
@@ -345,13 +339,6 @@ def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
     reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
     learnt = LearntSource(reward, make_mix(section, reward), section.reference_alignment)
     return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt), *sources])
-
-
-def source_metadata(sources: RewardSources) -> dict[str, Any]:
-    """The metadata of the learnt reward, for the summary; under `sources`, that of the others, if there are any."""
-    learnt = sources.learnt.about() if sources.learnt else dict(NO_REWARD)
-    others = sources.about()
-    return learnt | ({"sources": others} if others else {})
 
 
 # By path and step, all policies loaded so far; only the last one stays in memory, the others are None.
@@ -523,10 +510,9 @@ def as_row(
     row = figures_of(info, figures) | {"intrinsic_return": sums["intrinsic"] if sources.learnt else None}
     returns = {key.removeprefix(REWARD): value for key, value in sums.items() if key.startswith(REWARD)}
     terms: dict[str, dict[str, float]] = {}
-    for key, value in sums.items():
-        if key.startswith(TERM):
-            name, _, text = key.removeprefix(TERM).partition(": ")
-            terms.setdefault(name, {})[text] = value
+    for key in filter(lambda key: key.startswith(TERM), sums):
+        name, _, text = key.removeprefix(TERM).partition(": ")
+        terms.setdefault(name, {})[text] = sums[key]
     return row | {name: one for name, one in (("returns", returns), ("terms", terms)) if one} | events
 
 

@@ -127,17 +127,19 @@ def print_table(workdir: Path, name: str, own: Iterable[str]) -> None:
     others = {one: player for one, player in every.items() if player.protocol == mine.protocol}
     shown = {name: mine} | dict(itertools.islice(others.items(), BESIDE))
     players = shown.values()
-
     rows = [["", *shown], ["", *(f"{player.episodes:,} episodes" for player in players)]]
+
+    def add(what: str, values: Sequence[Interval | None], alike: Sequence[bool], median: bool = False) -> None:
+        cells = zip(values, alike, strict=True)
+        rows.append([what, *(show(value, median) if same else OTHER_REWARD for value, same in cells)])
+
     for figure in dict.fromkeys([*keys_of(own), *sorted(mine.figures)]):  # also the success in families of missions
-        alike = [figure != "intrinsic_return" or player.reward == mine.reward for player in players]
         if any(values := [player.figures.get(figure) for player in players]):
-            cells = zip(values, alike, strict=True)
-            rows.append([figure, *(show(value, median=True) if same else OTHER_REWARD for value, same in cells)])
+            alike = [figure != "intrinsic_return" or player.reward == mine.reward for player in players]
+            add(figure, values, alike, median=True)
     for source in sorted(mine.returns):  # the sources beside the learnt reward
         alike = [player.sources.get(source) == mine.sources.get(source) for player in players]
-        cells = zip((player.returns.get(source) for player in players), alike, strict=True)
-        rows.append([f"{source} return", *(show(value) if same else OTHER_REWARD for value, same in cells)])
+        add(f"{source} return", [player.returns.get(source) for player in players], alike)
     for event in sorted(mine.did, key=lambda event: -mine.did[event].mean)[:HAPPENINGS]:
         rows.append([event, *(show(player.did.get(event, NEVER if player.did else None)) for player in players)])
     _print_rows(rows)
@@ -216,26 +218,24 @@ def _against_chance(players: Sequence[Player]) -> Head:
     own, chance = figures.own_of(players), figures.chance_of(players)
     if not own:
         return Head(beside="", played="")
-    does = {"success": "reaches the goal in a share of", "score": "scores", "return": "gets a return of"}
-    theirs = chance.figures if chance else {}
-    reached = any(success and success.mean for success in (own.figures.get("success"), theirs.get("success")))
-    figure = "success" if reached else "score" if own.figures.get("score") else "return"
-    sentences = []
-    if mine := own.figures.get(figure):
-        other = theirs.get(figure)
-        beside = f", random play {other.spelt}" if other else ""
-        note = " (means with 95 % intervals)" if mine.words or (other and other.words) else ""
-        games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
-        sentences.append(f"In {games} it {does[figure]} <b>{mine.spelt}</b>{beside}{note}.")
+    mine, theirs = own.figures, chance.figures if chance else {}
+    figure, does = ("score", "scores") if mine.get("score") else ("return", "gets a return of")
+    if any(success and success.mean for success in (mine.get("success"), theirs.get("success"))):
+        figure, does = "success", "reaches the goal in a share of"
+    played = ""
+    if measured := mine.get(figure):
+        other, games = theirs.get(figure), "one game" if own.episodes == 1 else f"{own.episodes:,} games"
+        played = f"In {games} it {does} <b>{measured.spelt}</b>" + (f", random play {other.spelt}" if other else "")
+        played += " (means with 95 % intervals)." if measured.words or (other and other.words) else "."
     if not chance:
-        sentences.append('<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>')
-        return Head(beside="", played=" ".join(sentences))
-    pairs = {name: (own.figures[name], theirs.get(name)) for name in figures.compared(own.figures)}
+        more = '<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>'
+        return Head(beside="", played=f"{played} {more}".lstrip())
+    pairs = {name: (mine[name], theirs.get(name)) for name in figures.compared(mine)}
     if own.reward != chance.reward:
         pairs.pop("intrinsic_return", None)
     rows = [(*figures.words(name), pair) for name, pair in pairs.items() if all(pair) and pair[0] != pair[1]]
     chart = bars(rows[:ON_FIRST], (label(own), "random play"))
-    return Head(beside=f'<div class="card">{chart}</div>' if rows else "", played=" ".join(sentences))
+    return Head(beside=f'<div class="card">{chart}</div>' if rows else "", played=played)
 
 
 def _decoded(players: Sequence[Player]) -> Head:
@@ -473,7 +473,7 @@ def pack(replay: Replay) -> dict[str, Any]:
     concatenated, little-endian. assets/player.js unpacks it in the browser.
     """
     numbers: dict[bytes, int] = {}
-    message = [numbers.setdefault(line.tobytes(), len(numbers)) for line in replay.message]
+    message = np.array([numbers.setdefault(line.tobytes(), len(numbers)) for line in replay.message])
     blank = (SHOWN[replay.chars] == ord(" ")) & (replay.colors < REVERSED)  # its colour is invisible
     odds = np.zeros((replay.steps, 0)) if replay.odds is None else replay.odds
     pictures, picture = page_pictures(replay)
@@ -481,15 +481,9 @@ def pack(replay: Replay) -> dict[str, Any]:
     for frames in (chars, colors):
         frames[1:] ^= frames[:-1].copy()
     floats = [replay.reward, replay.z, replay.intrinsic, replay.value, replay.probability, odds]
-    whole = [replay.count, np.array(message), replay.action, replay.charge, picture]
-    parts = [
-        chars,
-        colors,
-        *(array.astype("<f4") for array in floats),
-        *(array.astype("<i4") for array in whole if array is not None),
-        replay.cursor,
-    ]
-    packed = zlib.compress(b"".join(part.tobytes() for part in parts), 9)
+    whole = [replay.count, message, replay.action, *([] if replay.charge is None else [replay.charge]), picture]
+    numbered = [one.astype(kind) for kind, parts in (("<f4", floats), ("<i4", whole)) for one in parts]
+    packed = b"".join(part.tobytes() for part in (chars, colors, *numbered, replay.cursor))
     return {
         "steps": replay.steps,
         "late": int(replay.is_late),
@@ -499,7 +493,7 @@ def pack(replay: Replay) -> dict[str, Any]:
         "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
         "pictures": [base64.b64encode(one).decode() for one in pictures],
         "box": used_box(replay),
-        "packed": base64.b64encode(packed).decode(),
+        "packed": base64.b64encode(zlib.compress(packed, 9)).decode(),
     }
 
 
