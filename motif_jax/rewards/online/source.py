@@ -31,7 +31,7 @@ from motif_jax.files import json_line, keep_lines
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.rewards.learnt_source import Captioned, captioned_facts, load_reward
 from motif_jax.rewards.online.kinds import MAKERS, OnlineKind, Ranking, TrainingSettings
-from motif_jax.rewards.online.store import NOTHING, REFUSED, News, Opinion, Store, join, share
+from motif_jax.rewards.online.store import REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.section import (
     SECTION,
     SourcesConfig,
@@ -109,10 +109,9 @@ class OnlineSource(Captioned):
         shown = np.concatenate([snapshot.lookup.messages[distinct], new])
         scores = self.kind.score(snapshot.view, shown, np.append(distinct, np.full(len(new), -1)))
         if self._passed is not None:
-            labelled = int(snapshot.labelled[rows].sum())
             stats = RunningStats() if snapshot.view is None else RunningStats.of(scores[index])
-            seen = News(distinct, counts, new, times, scores=stats, labelled=labelled)
-            self._passed.append(seen._replace(steps=len(messages)))
+            seen = News(shown, np.append(counts, times), scores=stats, steps=len(messages))
+            self._passed.append(seen._replace(labelled=int(snapshot.labelled[rows].sum())))
         return self.kind.worth(snapshot.view, scores)[index]
 
     # ---- the learner's thread
@@ -122,9 +121,9 @@ class OnlineSource(Captioned):
         self.steps += batch.steps
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
-        answers, failed = NOTHING, None
+        answers, failed = News(), None
         try:
-            answers = self._judge.answers(self.steps) if self._judge else NOTHING
+            answers = self._judge.answers(self.steps) if self._judge else answers
         except Exception as error:  # raised when all hosts have exchanged their news
             failed = error
         news = share(join([answers, *passed]), hosts)
@@ -309,7 +308,8 @@ class OnlineJudge:
         """Opens the judge of the first goal; raises UserError if it does not answer."""
         self._config, self._texts, self._section = config, texts, config.policy.online
         self._file, self._name = folder / "opinions.jsonl", str(config.annotate.model or config.annotate.backend)
-        self._goal, self._log_begun = goal, False
+        self._goal = goal
+        self._log_until: int | None = 0  # rows of later steps, which a killed run wrote, are removed; None: done
         self._fetched = 0  # number of answers at the last fetch
         self.stream = open_stream(config, texts, goal, 0, at_once=True)
         self._down_s = self._warned_s = 0.0
@@ -323,8 +323,7 @@ class OnlineJudge:
 
     def resume(self, goal: str, asked: int, step: int) -> None:
         """Continues from a checkpoint of this step, with the number of questions `asked` so far."""
-        self._begin_log(step)
-        self.stream.taken = asked
+        self._log_until, self.stream.taken = step, asked
         self.switch_goal(goal)
 
     def switch_goal(self, goal: str) -> None:
@@ -336,17 +335,13 @@ class OnlineJudge:
             self.stream = open_stream(self._config, self._texts, goal, asked, at_once=False)
             self._first_seen_s.clear()
 
-    def _begin_log(self, step: int) -> None:
-        """Removes rows that a killed run wrote after the checkpoint from which training resumes."""
-        if not self._log_begun:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            keep_lines(self._file, "env_steps", step)
-            self._log_begun = True
-
     def answers(self, step: int) -> News:
         """Answers since the last call; they are counted, and written with this step, that of the update's end."""
         self._watch()
-        self._begin_log(0)
+        if self._log_until is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            keep_lines(self._file, "env_steps", self._log_until)
+            self._log_until = None
         answers, now = self.stream.answers(), time.monotonic()
         self._fetched = len(answers)
         if answers:
