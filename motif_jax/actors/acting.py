@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.worker import ENDED, GAME, Ended, FilledSlot, Request, find_places, read_rows
+from motif_jax.actors.worker import ENDED, GAME, Ended, FilledSlot, Request, read_rows
 from motif_jax.envs.world import waited
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
@@ -120,7 +120,7 @@ def gather(
     with pool.timers("gather"):
         groups = [request.worker * layout.groups + request.group for request in requests]
         games = np.arange(pool.num_games).reshape(-1, layout.group_size)[groups].reshape(-1)
-        places = find_places([(request.slot, request.step) for request in requests])
+        places = [(request.slot, request.step) for request in requests]
         room = policy.room(len(games))
         observations = {key: read_rows(pool.rollouts[key], places, room) for key in policy.reads}
         return observations, read_rows(pool.rollouts["first"], places, room), games

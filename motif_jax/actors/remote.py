@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.actors.pool import FAILURES_IN_A_ROW, START_TIMEOUT_S, ActorPool, WorkerHandle
-from motif_jax.actors.worker import FilledSlot, Places, Request, find_places, read_rows, write_rows
+from motif_jax.actors.worker import FilledSlot, Place, Request, read_rows, write_rows
 from motif_jax.console import print_line
 from motif_jax.envs.world import SeedStream
 from motif_jax.structs import ArraySpec, UserError
@@ -62,7 +62,7 @@ class Up(NamedTuple):
 
 def travelling(
     pool: ActorPool, requests: Iterable[Request], fulls: Iterable[FilledSlot]
-) -> Iterator[tuple[str, Places]]:
+) -> Iterator[tuple[str, list[Place]]]:
     """The arrays that the workers write, each with the slots and steps of its rows that are new.
 
     These are observations that are waited for, and the steps before them. Of full slots with scripted players, who ask
@@ -73,11 +73,11 @@ def travelling(
     for full in fulls:
         first = 0 if layout.player else layout.rollout_length
         seen += [(full.slot, step) for step in range(first, layout.rollout_length + 1)]
-    observed, played = find_places(seen), find_places([(slot, step - 1) for slot, step in seen if step])
+    played = [(slot, step - 1) for slot, step in seen if step]
     given = {key for key, _ in (*layout.outputs, *layout.starts)}
     for key, (rows, _) in layout.row_specs().items():
-        places = observed if rows > layout.rollout_length else played
-        if key not in given and places.pairs:
+        places = seen if rows > layout.rollout_length else played
+        if key not in given and places:
             yield key, places
 
 
@@ -293,7 +293,7 @@ class GameHost:
         requests, fulls = [*map(self._here, up.requests)], [*map(self._here, up.fulls)]
         at = 0
         for key, places in travelling(pool, requests, fulls):
-            array, number = pool.rollouts[key], len(places.pairs)
+            array, number = pool.rollouts[key], len(places)
             end = at + number * array[0, 0].nbytes
             values = up.rows[at:end].view(array.dtype).reshape(number * array.shape[2], *array.shape[3:])
             write_rows(array, places, values)

@@ -194,56 +194,29 @@ class SharedArrays:
         os.close(self.file)
 
 
-MANY = 8  # groups, from which on one NumPy call per array takes half the time of a loop
+Place = tuple[int, int]  # slot and step of a row in a rollouts' array, [S, rows, E, ...]; a row is a step of a group
 
 
-class Places(NamedTuple):
-    """Rows of a rollouts' array, [S, rows, E, ...]; a row is one step of one group."""
-
-    pairs: Sequence[tuple[int, int]]  # slot and step of each. [R]
-    arrays: tuple[np.ndarray, np.ndarray] | None  # the same, if they are many
-
-
-def find_places(pairs: Sequence[tuple[int, int]]) -> Places:
-    """Prepares reading and writing of rows at these slots and steps."""
-    if len(pairs) < MANY:
-        return Places(pairs, None)
-    slots, steps = np.array(pairs).T
-    return Places(pairs, (slots, steps))
-
-
-def read_rows(array: np.ndarray, places: Places, room: int = 0) -> np.ndarray:
-    """Concatenates rows. [max(R * E, room), ...], padded with zeros
+def read_rows(array: np.ndarray, places: Sequence[Place], room: int = 0) -> np.ndarray:
+    """Concatenates R rows. [max(R * E, room), ...], padded with zeros
 
     A single row is not copied: it changes when its group writes the next rollout into this slot.
     """
-    pairs, arrays = places
     size = array.shape[2]
-    if len(pairs) == 1 and room <= size:
-        return array[pairs[0]]
-    count = len(pairs) * size
-    rows = np.empty((max(room, count), *array.shape[3:]), array.dtype)
-    if arrays:
-        flat = array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
-        out = rows[:count].reshape(len(pairs), *array.shape[2:])
-        # With the mode "raise", NumPy would buffer the result, to leave `out` unchanged after an error.
-        np.take(flat, arrays[0] * array.shape[1] + arrays[1], 0, out=out, mode="clip")
-    else:
-        for number, place in enumerate(pairs):
-            rows[number * size : (number + 1) * size] = array[place]
-    rows[count:] = 0
+    if len(places) == 1 and room <= size:
+        return array[places[0]]
+    rows = np.empty((max(room, len(places) * size), *array.shape[3:]), array.dtype)
+    for number, place in enumerate(places):
+        rows[number * size : (number + 1) * size] = array[place]
+    rows[len(places) * size :] = 0
     return rows
 
 
-def write_rows(array: np.ndarray, places: Places, values: np.ndarray) -> None:
+def write_rows(array: np.ndarray, places: Sequence[Place], values: np.ndarray) -> None:
     """Writes `values`, [R * E, ...], to rows."""
-    pairs, arrays = places
-    if arrays:
-        array[arrays] = values.reshape(len(pairs), *array.shape[2:])
-    else:
-        size = array.shape[2]
-        for number, place in enumerate(pairs):
-            array[place] = values[number * size : (number + 1) * size]
+    size = array.shape[2]
+    for number, place in enumerate(places):
+        array[place] = values[number * size : (number + 1) * size]
 
 
 # ---- the worker
