@@ -38,13 +38,8 @@ TICK_S = 0.2  # after which a host answers without rows
 FLAG = "--config.cluster.game_hosts"
 
 
-class Down(NamedTuple):
-    """To a host: `Request`s with their actions, full slots that are free again, episodes to play."""
-
-    requests: list[Request]  # R
-    actions: np.ndarray  # [R * E, ...]
-    released: list[FilledSlot]
-    episodes: list[int]
+# To a host: requests R with their actions [R * E, ...], full slots that are free again, numbers of episodes to play.
+Down = tuple[list[Request], np.ndarray, list[FilledSlot], list[int]]
 
 
 class Up(NamedTuple):
@@ -111,7 +106,7 @@ class HostGames:
         left = TICK_S
         while left > 0 and len({one[:2] for one in (*requests, *fulls)}) < half:
             while self._inbox:
-                self._take(self._inbox.popleft())
+                self._take(*self._inbox.popleft())
             held = ((handle.index, *one) for handle in self._pool._handles for one in enumerate(handle._held))
             plays = any(slots and (worker, group) not in self._asking for worker, group, slots in held)
             if (requests or fulls) and not plays:  # no group has a slot and does not wait for actions
@@ -123,13 +118,15 @@ class HostGames:
             left = deadline - time.monotonic()
         return self._pack(requests, fulls)
 
-    def _take(self, down: Down) -> None:
-        self._asking -= {request[:2] for request in down.requests}
-        self._pool.act(down.requests, down.actions)
-        for full in down.released:
+    def _take(
+        self, requests: list[Request], actions: np.ndarray, released: list[FilledSlot], episodes: list[int]
+    ) -> None:
+        self._asking -= {request[:2] for request in requests}
+        self._pool.act(requests, actions)
+        for full in released:
             self._pool.release(full)
-        self._pool.owe(down.episodes)
-        self._expected -= len(down.episodes)
+        self._pool.owe(episodes)
+        self._expected -= len(episodes)
 
     def _pack(self, requests: list[Request], fulls: list[FilledSlot]) -> Up:
         pool, ended = self._pool, []
@@ -246,12 +243,10 @@ class GameHost:
     def send(self) -> None:
         layout = self._pool.layout
         asked = [self._there(self._asked.pop(place)) for place in self.acted]
-        actions = [self._pool._shared["actions"][place] for place in self.acted]
-        down = Down(
-            asked,
-            np.concatenate(actions) if actions else np.zeros((0, *layout.action.shape), layout.action.dtype),
-            [self._there(full) for full in self.released], self._lease(self.short),
-        )  # fmt: skip
+        actions = np.zeros((0, *layout.action.shape), layout.action.dtype)
+        actions = np.concatenate([actions, *(self._pool._shared["actions"][place] for place in self.acted)])
+        released = [self._there(full) for full in self.released]
+        down: Down = asked, actions, released, self._lease(self.short)
         self.acted, self.released, self.short = [], [], 0
         self._watch(self._actor.exchange.remote(down))
 

@@ -110,10 +110,20 @@ class Layout(NamedTuple):
             what = f"the world {self.env.get('world')!r} gives an observation called {names[0]!r}, a name that is taken"
             raise UserError(f"{what}: rename it, in gymnasium with a wrapper ({WORLD_FLAG})")
 
-    def control_specs(self) -> dict[str, ArraySpec]:
+    def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:
+        """Returns the number of rows per slot (T, T + 1 or 1), and the spec of a row for one game, by array."""
+        steps = self.rollout_length
+        rows = {"first": (steps + 1, ArraySpec((), "bool"))}  # whether the observation begins an episode
+        rows |= {key: (steps, spec) for key, spec in {**step_specs(self.action), **dict(self.outputs)}.items()}
+        for key, spec in self.observations:
+            rows[key] = (steps if key.startswith("event_") else steps + 1, spec)
+        return rows | {key: (1, spec) for key, spec in self.starts}
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """All arrays of the pool; rollouts are [S, rows, E, ...]."""
         games = (self.num_workers, self.groups, self.group_size)
         episodes = (*games[:2], (self.rollout_length + 1) * self.group_size)
-        return {
+        specs = {
             "next_episode": ArraySpec((1,), "int64"),
             "actions": ArraySpec((*games, *self.action.shape), self.action.dtype),
             # Numbers of episodes plus 1; 0 is empty. If the worker dies, the episodes in these three lists are lost.
@@ -127,19 +137,6 @@ class Layout(NamedTuple):
             "beat": ArraySpec((self.num_workers,), "int64"),  # number of heartbeats
             "handled": ArraySpec((self.num_workers,), "int64"),  # counts handled messages of the parent
         }
-
-    def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:
-        """Returns the number of rows per slot (T, T + 1 or 1), and the spec of a row for one game, by array."""
-        steps = self.rollout_length
-        rows = {"first": (steps + 1, ArraySpec((), "bool"))}  # whether the observation begins an episode
-        rows |= {key: (steps, spec) for key, spec in {**step_specs(self.action), **dict(self.outputs)}.items()}
-        for key, spec in self.observations:
-            rows[key] = (steps if key.startswith("event_") else steps + 1, spec)
-        return rows | {key: (1, spec) for key, spec in self.starts}
-
-    def specs(self) -> dict[str, ArraySpec]:
-        """All arrays of the pool; rollouts are [S, rows, E, ...]."""
-        specs = self.control_specs()
         for key, (rows, spec) in self.row_specs().items():
             specs[key] = ArraySpec((self.num_slots, rows, self.group_size, *spec.shape), spec.dtype)
         # Episodes that ended in the slot: their number, and their summaries (`EpisodeInfo.as_row`).

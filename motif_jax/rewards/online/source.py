@@ -162,11 +162,16 @@ class OnlineSource(Captioned):
         if self.store.anchored:
             self.store.compare_with_neutral(rows, self.steps)
             return 0
-        if len(self.store.waiting) >= self._section.queue:
+        captions, section = self.store.captions, self._section
+        if len(self.store.waiting) >= section.queue or not len(captions):
             return 0
-        seed = (self._facts["teaching"]["seed"], PAIRS, self._updates)
-        pairs = sample_pairs(self.store, self._section.pairs_per_update, self._section.sample, seed)
-        return self.store.add_pairs(*pairs, self.steps)
+        rng = np.random.default_rng((self._facts["teaching"]["seed"], PAIRS, self._updates))
+        if section.sample == "distinct":
+            drawn = rng.integers(len(captions), size=2 * section.pairs_per_update)
+        else:  # in proportion to how often a caption was seen
+            sums = np.cumsum(self.store.of_captions["count"])
+            drawn = np.searchsorted(sums, rng.integers(sums[-1], size=2 * section.pairs_per_update), side="right")
+        return self.store.add_pairs(*np.split(drawn, 2), self.steps)
 
     def _take(self, news: News) -> int:
         """Takes answers; returns the number of new labels."""
@@ -436,19 +441,3 @@ def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
     else:
         urgency = store.questions["step"][waiting] if of_two else store.of_captions["last_step"][caption]
     return waiting[np.lexsort((waiting, urgency))[::-1]]
-
-
-def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Draws pairs of captions. Returns their rows in the store, [number] twice.
-
-    `sample`: "count": in proportion to how often a caption was seen; "distinct": uniformly.
-    """
-    rng = np.random.default_rng(seed)
-    if not len(store.captions):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    if sample == "distinct":
-        rows = rng.integers(len(store.captions), size=2 * number)
-    else:
-        sums = np.cumsum(store.of_captions["count"])
-        rows = np.searchsorted(sums, rng.integers(sums[-1], size=2 * number), side="right")
-    return rows[:number], rows[number:]
