@@ -313,8 +313,7 @@ class OnlineJudge:
         """Opens the judge of the first goal; raises UserError if it does not answer."""
         self._config, self._texts, self._section = config, texts, config.policy.online
         self._file, self._name = folder / "opinions.jsonl", str(config.annotate.model or config.annotate.backend)
-        self._goal = goal
-        self._log_until: int | None = 0  # rows of later steps, which a killed run wrote, are removed; None: done
+        self._goal, self._is_new = goal, True
         self._fetched = 0  # number of answers at the last fetch
         self.stream = open_stream(config, texts, goal, 0, at_once=True)
         self._down_s = self._warned_s = 0.0
@@ -328,7 +327,8 @@ class OnlineJudge:
 
     def resume(self, goal: str, asked: int, step: int) -> None:
         """Continues from a checkpoint of this step, with the number of questions `asked` so far."""
-        self._log_until, self.stream.taken = step, asked
+        keep_lines(self._file, "env_steps", step)  # the others are of a killed run
+        self._is_new, self.stream.taken = False, asked
         self.switch_goal(goal)
 
     def switch_goal(self, goal: str) -> None:
@@ -343,10 +343,10 @@ class OnlineJudge:
     def answers(self, step: int) -> News:
         """Answers since the last call; they are counted, and written with this step, that of the update's end."""
         self._watch()
-        if self._log_until is not None:
+        if self._is_new:
             self._file.parent.mkdir(parents=True, exist_ok=True)
-            keep_lines(self._file, "env_steps", self._log_until)
-            self._log_until = None
+            keep_lines(self._file, "env_steps", 0)
+            self._is_new = False
         answers, now = self.stream.answers(), time.monotonic()
         self._fetched = len(answers)
         if answers:
