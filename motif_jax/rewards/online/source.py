@@ -171,7 +171,8 @@ class OnlineSource(Captioned):
         else:  # in proportion to how often a caption was seen
             sums = np.cumsum(self.store.of_captions["count"])
             drawn = np.searchsorted(sums, rng.integers(sums[-1], size=2 * section.pairs_per_update), side="right")
-        return self.store.add_pairs(*np.split(drawn, 2), self.steps)
+        first, second = np.split(drawn, 2)
+        return self.store.add_pairs(first, second, self.steps)
 
     def _take(self, news: News) -> int:
         """Takes answers; returns the number of new labels."""
@@ -313,7 +314,7 @@ class OnlineJudge:
         """Opens the judge of the first goal; raises UserError if it does not answer."""
         self._config, self._texts, self._section = config, texts, config.policy.online
         self._file, self._name = folder / "opinions.jsonl", str(config.annotate.model or config.annotate.backend)
-        self._goal, self._is_new = goal, True
+        self._goal, self._log_begun = goal, False
         self._fetched = 0  # number of answers at the last fetch
         self.stream = open_stream(config, texts, goal, 0, at_once=True)
         self._down_s = self._warned_s = 0.0
@@ -327,8 +328,8 @@ class OnlineJudge:
 
     def resume(self, goal: str, asked: int, step: int) -> None:
         """Continues from a checkpoint of this step, with the number of questions `asked` so far."""
-        keep_lines(self._file, "env_steps", step)  # the others are of a killed run
-        self._is_new, self.stream.taken = False, asked
+        self._begin_log(step)
+        self.stream.taken = asked
         self.switch_goal(goal)
 
     def switch_goal(self, goal: str) -> None:
@@ -340,13 +341,17 @@ class OnlineJudge:
             self.stream = open_stream(self._config, self._texts, goal, asked, at_once=False)
             self._first_seen_s.clear()
 
+    def _begin_log(self, step: int) -> None:
+        """Removes rows that a killed run wrote after the checkpoint from which training resumes."""
+        if not self._log_begun:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            keep_lines(self._file, "env_steps", step)
+            self._log_begun = True
+
     def answers(self, step: int) -> News:
         """Answers since the last call; they are counted, and written with this step, that of the update's end."""
         self._watch()
-        if self._is_new:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            keep_lines(self._file, "env_steps", 0)
-            self._is_new = False
+        self._begin_log(0)
         answers, now = self.stream.answers(), time.monotonic()
         self._fetched = len(answers)
         if answers:
