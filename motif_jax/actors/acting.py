@@ -120,7 +120,7 @@ def gather(
     with pool.timers("gather"):
         groups = [request.worker * layout.groups + request.group for request in requests]
         games = np.arange(pool.num_games).reshape(-1, layout.group_size)[groups].reshape(-1)
-        places = [(request.slot, request.step) for request in requests]
+        places = np.array([(request.slot, request.step) for request in requests])
         room = policy.room(len(games))
         observations = {key: read_rows(pool.rollouts[key], places, room) for key in policy.reads}
         return observations, read_rows(pool.rollouts["first"], places, room), games

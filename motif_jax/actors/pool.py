@@ -454,10 +454,10 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
             return
         begun = [number for number, request in enumerate(requests) if request.step == 0]
         starts = {key: outputs.pop(key) for key, _ in self.layout.starts}
-        write_rows(self._shared["actions"], [request[:2] for request in requests], np.asarray(actions))
-        places = [(request.slot, request.step) for request in requests]
+        write_rows(self._shared["actions"], np.array([request[:2] for request in requests]), actions)
+        places = np.array([(request.slot, request.step) for request in requests])
         for key, values in outputs.items():
-            write_rows(self.rollouts[key], places, np.asarray(values))
+            write_rows(self.rollouts[key], places, values)
         asked: dict[int, list[int]] = {}
         for request in requests:
             asked.setdefault(request.worker, []).append(request.group)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.actors.pool import FAILURES_IN_A_ROW, START_TIMEOUT_S, ActorPool, WorkerHandle
-from motif_jax.actors.worker import FilledSlot, Place, Request, read_rows, write_rows
+from motif_jax.actors.worker import FilledSlot, Request, read_rows, write_rows
 from motif_jax.console import print_line
 from motif_jax.envs.world import SeedStream
 from motif_jax.structs import ArraySpec, UserError
@@ -57,7 +57,7 @@ class Up(NamedTuple):
 
 def travelling(
     pool: ActorPool, requests: Iterable[Request], fulls: Iterable[FilledSlot]
-) -> Iterator[tuple[str, list[Place]]]:
+) -> Iterator[tuple[str, np.ndarray]]:
     """The arrays that the workers write, each with the slots and steps of its rows that are new.
 
     These are observations that are waited for, and the steps before them. Of full slots with scripted players, who ask
@@ -68,11 +68,12 @@ def travelling(
     for full in fulls:
         first = 0 if layout.player else layout.rollout_length
         seen += [(full.slot, step) for step in range(first, layout.rollout_length + 1)]
-    played = [(slot, step - 1) for slot, step in seen if step]
+    observed = np.array(seen, np.int64).reshape(-1, 2)
+    played = observed[observed[:, 1] > 0] - (0, 1)
     given = {key for key, _ in (*layout.outputs, *layout.starts)}
     for key, (rows, _) in layout.row_specs().items():
-        places = seen if rows > layout.rollout_length else played
-        if key not in given and places:
+        places = observed if rows > layout.rollout_length else played
+        if key not in given and len(places):
             yield key, places
 
 
