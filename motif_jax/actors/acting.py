@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.worker import ENDED, GAME, Ended, FilledSlot, Request, find_places, read_rows
+from motif_jax.actors.worker import ENDED, GAME, Ended, FilledSlot, Request, read_rows
 from motif_jax.envs.world import waited
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
@@ -120,7 +120,7 @@ def gather(
     with pool.timers("gather"):
         groups = [request.worker * layout.groups + request.group for request in requests]
         games = np.arange(pool.num_games).reshape(-1, layout.group_size)[groups].reshape(-1)
-        places = find_places([(request.slot, request.step) for request in requests])
+        places = np.array([(request.slot, request.step) for request in requests])
         room = policy.room(len(games))
         observations = {key: read_rows(pool.rollouts[key], places, room) for key in policy.reads}
         return observations, read_rows(pool.rollouts["first"], places, room), games
@@ -293,14 +293,13 @@ class OverlappedLoop(SyncLoop):
         super().__init__(pool, policy, rollouts, place)
         self._starting, self._share = policy, rollouts // (pool.layout.num_workers * pool.layout.groups)
         self._turn = 0  # the group of each worker whose call comes next
-        self._started: collections.deque[tuple[list[Request], Callable[[], Any]]] = collections.deque()
+        self._started: dict[int, tuple[list[Request], Callable[[], Any]]] = {}  # by turn
 
     def get(self, timeout_s: float) -> RolloutBatch | None:
         deadline = time.monotonic() + timeout_s
         while len(self._round) < self._rollouts:
-            while any(requests[0].group == self._turn for requests, _ in self._started):
-                answered, finish = self._started.popleft()
-                scatter(self.pool, answered, finish)
+            if started := self._started.pop(self._turn, None):
+                scatter(self.pool, *started)
             if not self._wait(deadline):
                 return None
             asking = [group for group in sorted(self._requests) if group[1] == self._turn and not self._is_done(group)]
@@ -308,15 +307,14 @@ class OverlappedLoop(SyncLoop):
                 asked = [self._requests.pop(group) for group in asking]
                 seen = gather(self.pool, asked, self._starting)
                 with self.pool.timers("policy"):
-                    self._started.append((asked, self._starting.start(*seen)))
+                    self._started[self._turn] = asked, self._starting.start(*seen)
             self._turn = (self._turn + 1) % self.pool.layout.groups
-        times: collections.Counter[tuple[int, ...]] = collections.Counter()
-        order = []
-        for full in self._round:  # the first rollouts of all groups, then the second ones
-            times[full[:2]] += 1
-            order.append((times[full[:2]], full))
+        of_group = collections.defaultdict[tuple[int, int], list[FilledSlot]](list)
+        for full in self._round:
+            of_group[full[:2]].append(full)
+        in_turn = zip(*(of_group[group] for group in sorted(of_group)), strict=True)  # all first ones, all second ones
         self._round, self._turn = [], 0
-        return make_batch(self.pool, [full for _, full in sorted(order)], self._place, self.timers)
+        return make_batch(self.pool, list(itertools.chain(*in_turn)), self._place, self.timers)
 
     def _is_done(self, group: tuple[int, int]) -> bool:
         return sum(full[:2] == group for full in self._round) >= self._share

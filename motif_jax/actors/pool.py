@@ -39,7 +39,6 @@ from motif_jax.actors.worker import (
     Request,
     SharedArrays,
     Worker,
-    find_places,
     write_rows,
 )
 from motif_jax.console import print_line
@@ -455,8 +454,8 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
             return
         begun = [number for number, request in enumerate(requests) if request.step == 0]
         starts = {key: outputs.pop(key) for key, _ in self.layout.starts}
-        write_rows(self._shared["actions"], find_places([request[:2] for request in requests]), actions)
-        places = find_places([(request.slot, request.step) for request in requests])
+        write_rows(self._shared["actions"], np.array([request[:2] for request in requests]), actions)
+        places = np.array([(request.slot, request.step) for request in requests])
         for key, values in outputs.items():
             write_rows(self.rollouts[key], places, values)
         asked: dict[int, list[int]] = {}

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.actors.pool import FAILURES_IN_A_ROW, START_TIMEOUT_S, ActorPool, WorkerHandle
-from motif_jax.actors.worker import FilledSlot, Places, Request, find_places, read_rows, write_rows
+from motif_jax.actors.worker import FilledSlot, Request, read_rows, write_rows
 from motif_jax.console import print_line
 from motif_jax.envs.world import SeedStream
 from motif_jax.structs import ArraySpec, UserError
@@ -38,13 +38,8 @@ TICK_S = 0.2  # after which a host answers without rows
 FLAG = "--config.cluster.game_hosts"
 
 
-class Down(NamedTuple):
-    """To a host: `Request`s with their actions, full slots that are free again, episodes to play."""
-
-    requests: list[Request]  # R
-    actions: np.ndarray  # [R * E, ...]
-    released: list[FilledSlot]
-    episodes: list[int]
+# To a host: requests R with their actions [R * E, ...], full slots that are free again, numbers of episodes to play.
+Down = tuple[list[Request], np.ndarray, list[FilledSlot], list[int]]
 
 
 class Up(NamedTuple):
@@ -62,7 +57,7 @@ class Up(NamedTuple):
 
 def travelling(
     pool: ActorPool, requests: Iterable[Request], fulls: Iterable[FilledSlot]
-) -> Iterator[tuple[str, Places]]:
+) -> Iterator[tuple[str, np.ndarray]]:
     """The arrays that the workers write, each with the slots and steps of its rows that are new.
 
     These are observations that are waited for, and the steps before them. Of full slots with scripted players, who ask
@@ -73,11 +68,12 @@ def travelling(
     for full in fulls:
         first = 0 if layout.player else layout.rollout_length
         seen += [(full.slot, step) for step in range(first, layout.rollout_length + 1)]
-    observed, played = find_places(seen), find_places([(slot, step - 1) for slot, step in seen if step])
+    observed = np.array(seen, np.int64).reshape(-1, 2)
+    played = observed[observed[:, 1] > 0] - (0, 1)
     given = {key for key, _ in (*layout.outputs, *layout.starts)}
     for key, (rows, _) in layout.row_specs().items():
         places = observed if rows > layout.rollout_length else played
-        if key not in given and places.pairs:
+        if key not in given and len(places):
             yield key, places
 
 
@@ -111,7 +107,7 @@ class HostGames:
         left = TICK_S
         while left > 0 and len({one[:2] for one in (*requests, *fulls)}) < half:
             while self._inbox:
-                self._take(self._inbox.popleft())
+                self._take(*self._inbox.popleft())
             held = ((handle.index, *one) for handle in self._pool._handles for one in enumerate(handle._held))
             plays = any(slots and (worker, group) not in self._asking for worker, group, slots in held)
             if (requests or fulls) and not plays:  # no group has a slot and does not wait for actions
@@ -123,13 +119,15 @@ class HostGames:
             left = deadline - time.monotonic()
         return self._pack(requests, fulls)
 
-    def _take(self, down: Down) -> None:
-        self._asking -= {request[:2] for request in down.requests}
-        self._pool.act(down.requests, down.actions)
-        for full in down.released:
+    def _take(
+        self, requests: list[Request], actions: np.ndarray, released: list[FilledSlot], episodes: list[int]
+    ) -> None:
+        self._asking -= {request[:2] for request in requests}
+        self._pool.act(requests, actions)
+        for full in released:
             self._pool.release(full)
-        self._pool.owe(down.episodes)
-        self._expected -= len(down.episodes)
+        self._pool.owe(episodes)
+        self._expected -= len(episodes)
 
     def _pack(self, requests: list[Request], fulls: list[FilledSlot]) -> Up:
         pool, ended = self._pool, []
@@ -246,12 +244,10 @@ class GameHost:
     def send(self) -> None:
         layout = self._pool.layout
         asked = [self._there(self._asked.pop(place)) for place in self.acted]
-        actions = [self._pool._shared["actions"][place] for place in self.acted]
-        down = Down(
-            asked,
-            np.concatenate(actions) if actions else np.zeros((0, *layout.action.shape), layout.action.dtype),
-            [self._there(full) for full in self.released], self._lease(self.short),
-        )  # fmt: skip
+        actions = np.zeros((0, *layout.action.shape), layout.action.dtype)
+        actions = np.concatenate([actions, *(self._pool._shared["actions"][place] for place in self.acted)])
+        released = [self._there(full) for full in self.released]
+        down: Down = asked, actions, released, self._lease(self.short)
         self.acted, self.released, self.short = [], [], 0
         self._watch(self._actor.exchange.remote(down))
 
@@ -293,7 +289,7 @@ class GameHost:
         requests, fulls = [*map(self._here, up.requests)], [*map(self._here, up.fulls)]
         at = 0
         for key, places in travelling(pool, requests, fulls):
-            array, number = pool.rollouts[key], len(places.pairs)
+            array, number = pool.rollouts[key], len(places)
             end = at + number * array[0, 0].nbytes
             values = up.rows[at:end].view(array.dtype).reshape(number * array.shape[2], *array.shape[3:])
             write_rows(array, places, values)

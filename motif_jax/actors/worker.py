@@ -22,7 +22,7 @@ import struct
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -110,10 +110,20 @@ class Layout(NamedTuple):
             what = f"the world {self.env.get('world')!r} gives an observation called {names[0]!r}, a name that is taken"
             raise UserError(f"{what}: rename it, in gymnasium with a wrapper ({WORLD_FLAG})")
 
-    def control_specs(self) -> dict[str, ArraySpec]:
+    def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:
+        """Returns the number of rows per slot (T, T + 1 or 1), and the spec of a row for one game, by array."""
+        steps = self.rollout_length
+        rows = {"first": (steps + 1, ArraySpec((), "bool"))}  # whether the observation begins an episode
+        rows |= {key: (steps, spec) for key, spec in {**step_specs(self.action), **dict(self.outputs)}.items()}
+        for key, spec in self.observations:
+            rows[key] = (steps if key.startswith("event_") else steps + 1, spec)
+        return rows | {key: (1, spec) for key, spec in self.starts}
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """All arrays of the pool; rollouts are [S, rows, E, ...]."""
         games = (self.num_workers, self.groups, self.group_size)
         episodes = (*games[:2], (self.rollout_length + 1) * self.group_size)
-        return {
+        specs = {
             "next_episode": ArraySpec((1,), "int64"),
             "actions": ArraySpec((*games, *self.action.shape), self.action.dtype),
             # Numbers of episodes plus 1; 0 is empty. If the worker dies, the episodes in these three lists are lost.
@@ -127,19 +137,6 @@ class Layout(NamedTuple):
             "beat": ArraySpec((self.num_workers,), "int64"),  # number of heartbeats
             "handled": ArraySpec((self.num_workers,), "int64"),  # counts handled messages of the parent
         }
-
-    def row_specs(self) -> dict[str, tuple[int, ArraySpec]]:
-        """Returns the number of rows per slot (T, T + 1 or 1), and the spec of a row for one game, by array."""
-        steps = self.rollout_length
-        rows = {"first": (steps + 1, ArraySpec((), "bool"))}  # whether the observation begins an episode
-        rows |= {key: (steps, spec) for key, spec in {**step_specs(self.action), **dict(self.outputs)}.items()}
-        for key, spec in self.observations:
-            rows[key] = (steps if key.startswith("event_") else steps + 1, spec)
-        return rows | {key: (1, spec) for key, spec in self.starts}
-
-    def specs(self) -> dict[str, ArraySpec]:
-        """All arrays of the pool; rollouts are [S, rows, E, ...]."""
-        specs = self.control_specs()
         for key, (rows, spec) in self.row_specs().items():
             specs[key] = ArraySpec((self.num_slots, rows, self.group_size, *spec.shape), spec.dtype)
         # Episodes that ended in the slot: their number, and their summaries (`EpisodeInfo.as_row`).
@@ -197,53 +194,31 @@ class SharedArrays:
 MANY = 8  # groups, from which on one NumPy call per array takes half the time of a loop
 
 
-class Places(NamedTuple):
-    """Rows of a rollouts' array, [S, rows, E, ...]; a row is one step of one group."""
+def read_rows(array: np.ndarray, places: np.ndarray, room: int = 0) -> np.ndarray:
+    """Concatenates R rows of a rollouts' array, [S, rows, E, ...]. [max(R * E, room), ...], padded with zeros
 
-    pairs: Sequence[tuple[int, int]]  # slot and step of each. [R]
-    arrays: tuple[np.ndarray, np.ndarray] | None  # the same, if they are many
-
-
-def find_places(pairs: Sequence[tuple[int, int]]) -> Places:
-    """Prepares reading and writing of rows at these slots and steps."""
-    if len(pairs) < MANY:
-        return Places(pairs, None)
-    slots, steps = np.array(pairs).T
-    return Places(pairs, (slots, steps))
-
-
-def read_rows(array: np.ndarray, places: Places, room: int = 0) -> np.ndarray:
-    """Concatenates rows. [max(R * E, room), ...], padded with zeros
-
-    A single row is not copied: it changes when its group writes the next rollout into this slot.
+    A row is one step of one group; `places` are their slots and steps, [R, 2]. A single row is not copied: it changes
+    when its group writes the next rollout into this slot.
     """
-    pairs, arrays = places
-    size = array.shape[2]
-    if len(pairs) == 1 and room <= size:
-        return array[pairs[0]]
-    count = len(pairs) * size
-    rows = np.empty((max(room, count), *array.shape[3:]), array.dtype)
-    if arrays:
-        flat = array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
-        out = rows[:count].reshape(len(pairs), *array.shape[2:])
-        # With the mode "raise", NumPy would buffer the result, to leave `out` unchanged after an error.
-        np.take(flat, arrays[0] * array.shape[1] + arrays[1], 0, out=out, mode="clip")
+    size, count = array.shape[2], len(places)
+    if count == 1 and room <= size:
+        return array[*places[0]]
+    rows = np.empty((max(room, count * size), *array.shape[3:]), array.dtype)
+    if count < MANY:
+        for number, (slot, step) in enumerate(places.tolist()):
+            rows[number * size : (number + 1) * size] = array[slot, step]
     else:
-        for number, place in enumerate(pairs):
-            rows[number * size : (number + 1) * size] = array[place]
-    rows[count:] = 0
+        flat = array.reshape(array.shape[0] * array.shape[1], *array.shape[2:])
+        out = rows[: count * size].reshape(count, *array.shape[2:])
+        # With the mode "raise", NumPy would buffer the result, to leave `out` unchanged after an error.
+        np.take(flat, places[:, 0] * array.shape[1] + places[:, 1], 0, out=out, mode="clip")
+    rows[count * size :] = 0
     return rows
 
 
-def write_rows(array: np.ndarray, places: Places, values: np.ndarray) -> None:
+def write_rows(array: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
     """Writes `values`, [R * E, ...], to rows."""
-    pairs, arrays = places
-    if arrays:
-        array[arrays] = values.reshape(len(pairs), *array.shape[2:])
-    else:
-        size = array.shape[2]
-        for number, place in enumerate(pairs):
-            array[place] = values[number * size : (number + 1) * size]
+    array[places[:, 0], places[:, 1]] = np.asarray(values).reshape(len(places), *array.shape[2:])
 
 
 # ---- the worker

@@ -22,7 +22,7 @@ from jax.typing import DTypeLike
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.networks.images import CHARACTERS, Convolution, ImageEncoder, elu, fan_in_uniform, in_pieces
-from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, FLAG, GENERAL, is_own, kind_of
+from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, FIXED, FLAG, GENERAL, is_own, kind_of
 from motif_jax.structs import BYTE_VALUES, ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
 
@@ -110,7 +110,7 @@ class BehaviourVector(nnx.Module):
 class ReferenceEncoder(nnx.Module):
     """The published encoder: crop as a picture, bottom line encoded and raw, message bytes as numbers."""
 
-    reads = ("crop", "blstats", "message")
+    reads = FIXED["reference"]
     features = ImageEncoder.FEATURES + 128 + BLSTATS + 128
 
     def __init__(self, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
@@ -138,7 +138,7 @@ class SmallEncoder(nnx.Module):
     colour adds to its result, in each of the four places, is looked up instead. The result is the same.
     """
 
-    reads = ("crop", "blstats", "message")
+    reads = FIXED["small"]
     features = 128 + 32 + 32
     EMBEDDING = 16
     BLOCK = 32  # features of 2 x 2 cells

@@ -266,7 +266,7 @@ class RewardTable:
             self._add(distinct, self._value(distinct))
 
 
-class LearntSource(RewardSource):
+class LearntSource(Captioned):
     """Computes learnt rewards for rollouts' steps. They stay the same during training, so no snapshot is needed."""
 
     is_learnt, caption_value = True, "z"
@@ -275,13 +275,14 @@ class LearntSource(RewardSource):
         """`one_step_late`: as published, a step is rewarded for the message shown before its action, rather than for
         the one that the action led to; the last message of an episode is then never rewarded.
         """
+        super().__init__(mix.count_exponent, one_step_late)
         self.reward, self.mix, self._one_step_late = reward, mix, one_step_late
-        self._prefix = "" if one_step_late else "event_"
         self.table: RewardTable | None = None
         if reward.reads_only_messages:
             self.table = RewardTable(lambda messages: reward(messages).normalised, reward.captions)
-        self._needed = ["message", *observations_beside(reward.options), "message_count"]
-        self.observations = tuple(f"{self._prefix}{name}" for name in self._needed)
+        prefix = self.message.removesuffix("message")
+        self._beside = {name: f"{prefix}{name}" for name in observations_beside(reward.options)}
+        self.observations = (self.message, *self._beside.values(), self._count)
 
     @classmethod
     def make(cls, setting: Setting) -> LearntSource:
@@ -304,19 +305,16 @@ class LearntSource(RewardSource):
     def moments(self, rollouts: Arrays) -> Arrays:
         """Normalised rewards `z`, and message `counts`. [T, B] each"""
         steps = len(rollouts["reward"])
-        inputs = {name: rollouts[f"{self._prefix}{name}"][:steps] for name in self._needed}
-        counts = inputs.pop("message_count")
+        messages, counts = rollouts[self.message][:steps], rollouts[self._count][:steps]
         if self.table is not None:
-            return {"z": self.table(inputs["message"]), "counts": counts}
-        flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in inputs.items()}
-        z = self.reward(flat["message"], **inputs_beside(self.reward.options, flat)).normalised
+            return {"z": self.table(messages), "counts": counts}
+        arrays = {name: rollouts[key][:steps] for name, key in self._beside.items()}
+        flat = {name: array.reshape(-1, *array.shape[2:]) for name, array in arrays.items()}
+        z = self.reward(messages.reshape(-1, WIDTH), **inputs_beside(self.reward.options, flat)).normalised
         return {"z": z.reshape(counts.shape), "counts": counts}
 
     def shape(self, moments: Mapping[str, Any]) -> Any:
         return intrinsic_reward(moments["z"], moments["counts"], self.mix)
-
-    def rewards(self, rollouts: Arrays) -> np.ndarray:
-        return self.shape(self.moments(rollouts))
 
     def arrays(self) -> dict[str, Any]:
         return {"params": self.reward.params, "captions": self.reward.captions, "counts": self.reward.counts}

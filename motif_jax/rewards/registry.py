@@ -167,24 +167,18 @@ def _find_choice(name: str, flag: str, known: Collection[str]) -> SourceChoice:
         return SourceChoice(PREFIX + name.removeprefix(PREFIX), READING)
     if name in SOURCES:
         return SourceChoice(name, SOURCES[name].path)
-    if name.startswith(f"{CODE_PREFIX}:"):
-        return _find_program(name.partition(":")[2], flag)
+    if name.startswith(f"{CODE_PREFIX}:"):  # its file is not read yet
+        file = name.partition(":")[2]
+        stem = "written" if file == WRITTEN else PurePath(file).name.removesuffix(SUFFIX)
+        if file != WRITTEN and not (file.endswith(SUFFIX) and STEM.fullmatch(stem)):
+            form = f"a program is a file NAME{SUFFIX} (up to 60 letters, digits, underscores), or {WRITTEN}"
+            raise UserError(f"{form}, not {shown(file)} ({flag})")
+        return SourceChoice(f"{CODE_PREFIX}_{stem}", CODE, file=file)
     if "." not in name and ":" not in name:
         names = [*known, *SOURCES]
         hint = suggest(name, names, f"choose from {', '.join(names)}, or a module:Class")
         raise UserError(f"unknown reward {shown(name)} ({flag}): {hint}")
     return SourceChoice(name.rpartition(":")[2], name)  # `load_class` refuses what is not module:Class
-
-
-def _find_program(file: str, flag: str) -> SourceChoice:
-    """A program, a FILE or `write_reward`; its file is not read yet."""
-    if file == WRITTEN:
-        return SourceChoice(f"{CODE_PREFIX}_written", CODE, file=file)
-    stem = PurePath(file).name.removesuffix(SUFFIX)
-    if not file.endswith(SUFFIX) or not STEM.fullmatch(stem):
-        form = f"a program is a file NAME{SUFFIX} (up to 60 letters, digits, underscores), or {WRITTEN}"
-        raise UserError(f"{form}, not {shown(file)} ({flag})")
-    return SourceChoice(f"{CODE_PREFIX}_{stem}", CODE, file=file)
 
 
 def without_folders(text: str) -> str:
@@ -268,7 +262,10 @@ def find_plan(config: NamedSources) -> OptionPlan | None:
     if unnamed := [name for name in plan.names if not name.isidentifier()]:
         needed = f"names of letters, digits and underscores, as in NAME={unnamed[0]}"
         raise UserError(f"options that are mixed need {needed} ({OPTIONS_FLAG})")
-    coefficients = parse_coefficients(section.control.coefficients)
+    coefficients = tuple(map(to_number, section.control.coefficients.split(",")))
+    if len(set(coefficients)) < max(len(coefficients), 2) or not all(0 <= number <= MOST for number in coefficients):
+        needed = f"at least two different coefficients, each from 0 to {MOST:g}"
+        raise UserError(f"mixtures need {needed}, not {shown(section.control.coefficients)} ({MIXTURES_FLAG})")
     mixtures(coefficients, len(plan.names), section.control.sum_to_one)  # raises UserError if there are too many
     return plan._replace(coefficients=coefficients, sum_to_one=section.control.sum_to_one)
 
@@ -294,8 +291,8 @@ def parse_plan(options: str, controller: str, length: str, specs: Mapping[str, A
     sources = {GAME: SourceChoice(GAME, "")}
     for choice in itertools.chain(*(row.values() for row in rows)):
         alone = choice._replace(coefficient=1.0)
-        if sources.setdefault(choice.name, alone) != alone:
-            raise UserError(f"two rewards have the name {shown(choice.name)} in {shown(options)} ({OPTIONS_FLAG})")
+        if alone not in sources.values():
+            _put(sources, alone, options, OPTIONS_FLAG)
     if length != AUTO and not re.fullmatch("[1-9][0-9]{0,4}", length):
         needed = f"{AUTO} or a number of game steps from 1 to 99,999"
         raise UserError(f"the length of options must be {needed}, not {shown(length)} ({LENGTH_FLAG})")
@@ -344,15 +341,6 @@ def _scaled(weights: Weights, sum_to_one: bool) -> Weights:
     if not any(weights):
         return (1 / len(weights),) * len(weights)
     return tuple(weight / sum(weights) for weight in weights) if sum_to_one else weights
-
-
-def parse_coefficients(text: str) -> tuple[float, ...]:
-    """Parses `config.policy.control.coefficients`."""
-    coefficients = tuple(map(to_number, text.split(",")))
-    if len(set(coefficients)) < max(len(coefficients), 2) or not all(0 <= number <= MOST for number in coefficients):
-        needed = f"at least two different coefficients, each from 0 to {MOST:g}"
-        raise UserError(f"mixtures need {needed}, not {shown(text)} ({MIXTURES_FLAG})")
-    return coefficients
 
 
 def behaviours_of(plan: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -114,66 +114,59 @@ class NoveltyState(NamedTuple):
     updates: jax.Array  # number of updates, int32
 
 
-class Novelty(NamedTuple):
-    """The pure functions, for one set of observations and sizes."""
+class Novelty:
+    """Pure functions for one set of observations and sizes; `update` is for `mesh.map_update(..., batch_axis=1)`."""
 
-    init: Callable[[jax.Array], NoveltyState]  # from a random key
-    bonus: Callable[[NoveltyState, Mapping[str, jax.Array]], jax.Array]  # observations [N, ...] -> [N]
-    update: Callable[..., tuple[NoveltyState, Any]]  # (state, (observations [T + 1, B, ...], actions [T, B, ...]))
+    def __init__(self, specs: Specs, hidden: int, outputs: int, learning_rate: float):
+        shapes = {name: jax.ShapeDtypeStruct((1, *spec.shape), spec.dtype) for name, spec in specs.items()}
+        cells = jax.ShapeDtypeStruct((CELLS, CELL_SIZE), jnp.float32)
+        inputs = jax.eval_shape(functools.partial(features, specs), cells, shapes).shape[-1]
+        self._specs, self._optimizer = specs, optax.adam(learning_rate)
+        self._sizes = (inputs, hidden, outputs), (inputs, hidden, hidden, outputs)  # of target and predictor
+        self._target, self._predictor = (
+            nnx.split(nnx.eval_shape(lambda sizes=sizes: NoveltyNetwork(*sizes, rngs=nnx.Rngs(0))))[0]
+            for sizes in self._sizes
+        )
 
-
-def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) -> Novelty:
-    """Makes the functions; `update` is for `mesh.map_update(update, mesh, batch_axis=1)`."""
-    shapes = {name: jax.ShapeDtypeStruct((1, *spec.shape), spec.dtype) for name, spec in specs.items()}
-    cells = jax.ShapeDtypeStruct((CELLS, CELL_SIZE), jnp.float32)
-    inputs = jax.eval_shape(functools.partial(features, specs), cells, shapes).shape[-1]
-    optimizer = optax.adam(learning_rate)
-    target_sizes, predictor_sizes = (inputs, hidden, outputs), (inputs, hidden, hidden, outputs)
-    target_graph, predictor_graph = (
-        nnx.split(nnx.eval_shape(lambda sizes=sizes: NoveltyNetwork(*sizes, rngs=nnx.Rngs(0))))[0]
-        for sizes in (target_sizes, predictor_sizes)
-    )
-
-    def init(key: jax.Array) -> NoveltyState:
-        keys = jax.random.split(key, 3)
+    def init(self, key: jax.Array) -> NoveltyState:
+        *of_networks, of_cells = jax.random.split(key, 3)
         target, params = (
             nnx.split(NoveltyNetwork(*sizes, rngs=nnx.Rngs(key)))[1]
-            for sizes, key in ((target_sizes, keys[0]), (predictor_sizes, keys[1]))
+            for sizes, key in zip(self._sizes, of_networks, strict=True)
         )
-        fixed = Fixed(jax.random.normal(keys[2], (CELLS, CELL_SIZE)), target)
-        stats = no_stats((inputs,)), no_stats()
-        return NoveltyState(fixed, params, optimizer.init(params), *stats, jnp.zeros((), jnp.int32))
+        fixed = Fixed(jax.random.normal(of_cells, (CELLS, CELL_SIZE)), target)
+        stats = no_stats(self._sizes[0][:1]), no_stats()
+        return NoveltyState(fixed, params, self._optimizer.init(params), *stats, jnp.zeros((), jnp.int32))
 
-    def errors_of(params: Any, fixed: Fixed, x: jax.Array) -> jax.Array:
-        target = nnx.merge(target_graph, fixed.target)(x)
-        return ((nnx.merge(predictor_graph, params)(x) - target) ** 2).mean(-1)  # [N]
+    def _errors(self, params: Any, fixed: Fixed, x: jax.Array) -> jax.Array:
+        target = nnx.merge(self._target, fixed.target)(x)
+        return ((nnx.merge(self._predictor, params)(x) - target) ** 2).mean(-1)  # [N]
 
-    def normalise(stats: RunningStats, x: jax.Array) -> jax.Array:
-        return jnp.clip((x - stats.mean) * jax.lax.rsqrt(stats.variance + FLOOR), -LIMIT, LIMIT)
-
-    def bonus(state: NoveltyState, observations: Mapping[str, jax.Array]) -> jax.Array:
-        x = normalise(state.features, features(specs, state.fixed.cells, observations))
-        errors = errors_of(state.params, state.fixed, x) * jax.lax.rsqrt(state.errors.variance + FLOOR)
+    def bonus(self, state: NoveltyState, observations: Mapping[str, jax.Array]) -> jax.Array:
+        """Observations [N, ...] -> [N]"""
+        x = normalise(state.features, features(self._specs, state.fixed.cells, observations))
+        errors = self._errors(state.params, state.fixed, x) * jax.lax.rsqrt(state.errors.variance + FLOOR)
         return jnp.where(state.updates > 0, errors, 0.0)  # there are no statistics before the first update
 
-    def update(state: NoveltyState, batch: tuple[Mapping[str, jax.Array], Any]) -> tuple[NoveltyState, Any]:
+    def update(self, state: NoveltyState, batch: tuple[Mapping[str, jax.Array], Any]) -> tuple[NoveltyState, Any]:
+        """`batch`: observations [T + 1, B, ...], actions [T, B, ...]"""
         observations, actions = batch
         weight = jnp.float32(~waited(actions)).reshape(-1)  # a game that waits shows the same moment again
         count = total(weight.sum())
-        flat = {name: observations[name][1:].reshape(-1, *spec.shape) for name, spec in specs.items()}
+        flat = {name: observations[name][1:].reshape(-1, *spec.shape) for name, spec in self._specs.items()}
         with jax.named_scope("features"):
-            x = features(specs, state.fixed.cells, flat)
+            x = features(self._specs, state.fixed.cells, flat)
             stats = add_values(state.features, x, weight)
             x = normalise(stats, x)
 
         def loss_of(params: Any) -> tuple[jax.Array, jax.Array]:
-            errors = errors_of(params, state.fixed, x)
+            errors = self._errors(params, state.fixed, x)
             return (weight * errors).sum() / jnp.maximum(count, 1), errors
 
         with jax.named_scope("predictor"):
             (loss, errors), gradients = jax.value_and_grad(loss_of, has_aux=True)(state.params)
             loss, gradients = total((loss, gradients))
-            directions, optimizer_state = optimizer.update(gradients, state.optimizer, state.params)
+            directions, optimizer_state = self._optimizer.update(gradients, state.optimizer, state.params)
             params = optax.apply_updates(state.params, directions)
         of_errors = add_values(state.errors, errors, weight)
         new = NoveltyState(state.fixed, params, optimizer_state, stats, of_errors, state.updates + 1)
@@ -181,7 +174,10 @@ def make_novelty(specs: Specs, hidden: int, outputs: int, learning_rate: float) 
         kept = jax.tree.map(lambda new, old: jnp.where(finite & (count > 0), new, old), new, state)
         return kept, {"loss": loss, "finite": finite}
 
-    return Novelty(init, bonus, update)
+
+def normalise(stats: RunningStats, x: jax.Array) -> jax.Array:
+    """Scales features by their running statistics, within LIMIT. [N, D]"""
+    return jnp.clip((x - stats.mean) * jax.lax.rsqrt(stats.variance + FLOOR), -LIMIT, LIMIT)
 
 
 class RandomDistillation(RewardSource):
@@ -196,7 +192,7 @@ class RandomDistillation(RewardSource):
         self._facts, self._mesh = facts, mesh
         specs = dict(sorted(from_record(facts["observations"]).items()))
         self.observations = tuple(specs)
-        novelty = make_novelty(specs, facts["hidden"], facts["outputs"], facts["learning_rate"])
+        novelty = Novelty(specs, facts["hidden"], facts["outputs"], facts["learning_rate"])
         self._bonus = jax.jit(novelty.bonus)
         self._update = map_update(novelty.update, mesh, batch_axis=1) if mesh is not None else None
         self._metrics: dict[str, jax.Array] = {}  # metrics of the last update

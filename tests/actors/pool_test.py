@@ -19,7 +19,7 @@ from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors import recorder
 from motif_jax.actors.acting import answer
 from motif_jax.actors.pool import ActorPool, WorkerFolder, remove_stale_folders
-from motif_jax.actors.worker import MANY, find_places, read_rows, write_rows
+from motif_jax.actors.worker import MANY, read_rows, write_rows
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS, open_rows
 from motif_jax.envs.nethack.world import GameSettings, GameVector
 from motif_jax.envs.world import SCREEN_SHAPE, Screen, step_specs
@@ -326,13 +326,14 @@ def test_rows_are_read_and_written_as_one_by_one(shape, count):
     slots, steps = rng.permutation(SLOTS)[:count], rng.integers(shape[0], size=count)
     pairs, written = list(zip(slots.tolist(), steps.tolist(), strict=True)), array.copy()
     expected = np.concatenate([array[slot, step] for slot, step in pairs])
-    assert np.array_equal(read_rows(array, find_places(pairs)), expected)
-    roomy = read_rows(array, find_places(pairs), room=len(expected) + 5)
+    places = np.array(pairs)
+    assert np.array_equal(read_rows(array, places), expected)
+    roomy = read_rows(array, places, room=len(expected) + 5)
     assert roomy.shape[0] == len(expected) + 5
     assert np.array_equal(roomy[: len(expected)], expected)
     assert not roomy[len(expected) :].any()
     values = rng.integers(100, 200, (count * SIZE, *shape[2:]))
-    write_rows(array, find_places(pairs), values)
+    write_rows(array, places, values)
     for number, (slot, step) in enumerate(pairs):
         written[slot, step] = values[number * SIZE : (number + 1) * SIZE]
     assert np.array_equal(array, written)

@@ -12,7 +12,6 @@ from motif_jax.stages.train_policy.parts import Episodes
 
 pytestmark = pytest.mark.quick
 T, E, GROUPS = 6, 3, 2
-NOTHING = np.zeros(0, np.int64)
 
 
 def batches(rng, count: int):
@@ -94,7 +93,7 @@ def test_pay_for_what_the_judge_does_not_like_is_found():
 def test_labels_say_what_is_better_than_nothing(kind):
     store = Store(kind != "one", 100, kind == "neutral")
     messages = np.array([encode(text) for text in ("a", "b", "c", "d")])
-    rows = store.see(News(NOTHING, NOTHING, messages, np.ones(4, np.int64)), 0)
+    rows = store.see(News(messages, np.ones(4, np.int64)), 0)
     if kind == "one":
         store.want(rows, 0)
     elif kind == "neutral":

@@ -9,10 +9,9 @@ from motif_jax.envs.nethack.world import FRAME_WORLDS
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import make_world
 from motif_jax.names import WORLDS
-from motif_jax.networks import policy
 from motif_jax.networks.images import Convolution
 from motif_jax.networks.kinds import BEHAVIOUR, FIXED, check_reads, kind_of
-from motif_jax.networks.policy import PRESETS, FilmEncoder, PolicyNetwork
+from motif_jax.networks.policy import FilmEncoder, PolicyNetwork
 from motif_jax.structs import ArraySpec, UserError
 
 ACTIONS = 5
@@ -82,14 +81,6 @@ def test_every_network_reads_the_worlds_that_come_with_the_program(name):
     assert bool(fixed) == (name in FRAME_WORLDS)
     for network in (*fixed, "general"):
         check_reads(network, world.specs, world.reads, name)
-
-
-@pytest.mark.quick
-def test_the_observations_of_fixed_networks_are_listed():
-    encoders = {one for one in vars(policy).values() if hasattr(one, "reads")}
-    assert encoders == {encoder for encoder, _ in PRESETS.values()}, "PRESETS of policy.py lacks an encoder"
-    reads = {name: encoder.reads for name, (encoder, _) in PRESETS.items()}
-    assert reads == FIXED, "FIXED of kinds.py must say what the encoders of PRESETS read"
 
 
 def test_a_text_modulates_the_features_of_a_grid():

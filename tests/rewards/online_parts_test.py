@@ -30,8 +30,8 @@ def messages(*texts) -> np.ndarray:
     return np.array([encode(text) for text in texts], np.uint8).reshape(-1, 256)
 
 
-def seen(rows=(), counts=(), new=(), times=()) -> News:
-    return News(np.array(rows, np.int64), np.array(counts, np.int64), messages(*new), np.array(times, np.int64))
+def seen(*texts) -> News:
+    return News(messages(*texts), np.ones(len(texts), np.int64))
 
 
 def batch_of(*texts):
@@ -78,7 +78,7 @@ def make(tmp_path, **values):
 @pytest.mark.quick
 def test_unreadable_answers_are_asked_again_up_to_a_limit():
     store = Store(pairs=False, capacity=100)
-    rows = store.see(seen(new=TEXTS[:3], times=(1, 1, 1)), 1)
+    rows = store.see(seen(*TEXTS[:3]), 1)
     store.want(rows, 1)
     assert store.waiting.tolist() == [0, 1, 2]
     store.take(0, None, most_attempts=2)
@@ -100,7 +100,7 @@ def test_unreadable_answers_are_asked_again_up_to_a_limit():
 
 def test_a_pair_that_was_dropped_waits_again_when_it_is_seen_again():
     store = Store(pairs=True, capacity=100)
-    rows = store.see(seen(new=TEXTS[:3], times=(1, 1, 1)), 1)
+    rows = store.see(seen(*TEXTS[:3]), 1)
     for _ in range(2):
         assert store.add_pairs(rows[:2], rows[1:], 1) == 0
         assert store.waiting.tolist() == [0, 1]

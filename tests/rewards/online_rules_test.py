@@ -143,9 +143,9 @@ def test_each_caption_is_asked_once_against_no_message(tmp_path):
 
 def test_recency_asks_first_about_the_caption_that_was_seen_last():
     store = Store(pairs=True, capacity=100, anchored=True)
-    (often,) = store.see(seen(new=("often",), times=(1,)), 1)
+    (often,) = store.see(seen("often"), 1)
     store.compare_with_neutral(np.array([often]), 1)
-    (rare,) = store.see(seen(new=("rare",), times=(1,)), 2)
+    (rare,) = store.see(seen("rare"), 2)
     store.compare_with_neutral(np.array([rare]), 2)
-    store.see(seen(rows=(often,), counts=(1,)), 3)
+    store.see(seen("often"), 3)
     assert in_order(store, None, "recency").tolist() == [0, 1]  # the question about `often` has waited for longer

@@ -14,7 +14,7 @@ from motif_jax.devices.mesh import local_copy, make_mesh, map_update, replicate,
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, observation_specs
 from motif_jax.envs.world import WAIT
-from motif_jax.rewards.rnd import RandomDistillation, add_values, make_novelty, no_stats
+from motif_jax.rewards.rnd import Novelty, RandomDistillation, add_values, no_stats
 from motif_jax.rewards.source import Setting
 
 SPECS = observation_specs(("blstats", "crop", "message"))
@@ -62,7 +62,7 @@ def slow_errors(state, seen, x):
 
 def test_bonus_and_normalisation_are_those_of_everything_seen():
     rng, mesh = np.random.default_rng(1), make_mesh(1)
-    novelty = make_novelty(SPECS, 16, 8, 1e-3)
+    novelty = Novelty(SPECS, 16, 8, 1e-3)
     update = map_update(novelty.update, mesh, batch_axis=1)
     state = replicate(novelty.init(jax.random.key(0)), mesh)
     seen, errors = [], []
@@ -102,7 +102,7 @@ def compare_devices() -> None:
     found = []
     for devices in (1, 8):
         rng, mesh = np.random.default_rng(3), make_mesh(devices)
-        novelty = make_novelty(SPECS, 16, 8, 1e-3)
+        novelty = Novelty(SPECS, 16, 8, 1e-3)
         update = map_update(novelty.update, mesh, batch_axis=1)
         state = replicate(novelty.init(jax.random.key(0)), mesh)
         for _ in range(3):

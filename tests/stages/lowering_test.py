@@ -22,7 +22,7 @@ from motif_jax.rewards import preference
 from motif_jax.rewards.learnt_source import LearntSource, Mix
 from motif_jax.rewards.preference import PairBatches
 from motif_jax.rewards.registry import parse_plan
-from motif_jax.rewards.rnd import make_novelty
+from motif_jax.rewards.rnd import Novelty
 from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import RewardSource, RewardSources, Weighted
 from motif_jax.stages.train_policy.parts import make_shape_rewards
@@ -132,7 +132,7 @@ def test_the_update_of_the_policy_lowers_with_parameters_that_are_cut():
 
 def test_the_update_and_the_bonus_of_novelty_lower():
     specs = {name: OBSERVATIONS[name] for name in ("crop", "blstats", "message")}
-    novelty, mesh = make_novelty(specs, 32, 16, 1e-4), make_mesh()
+    novelty, mesh = Novelty(specs, 32, 16, 1e-4), make_mesh()
     state = replicate(novelty.init(jax.random.key(0)), mesh)
     batch = observations(specs, T + 1, B), np.zeros((T, B), np.int32)
     lower(map_update(novelty.update, mesh, 1), state, shard(batch, mesh, axis=1))

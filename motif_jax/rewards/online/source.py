@@ -31,7 +31,7 @@ from motif_jax.files import json_line, keep_lines
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.rewards.learnt_source import Captioned, captioned_facts, load_reward
 from motif_jax.rewards.online.kinds import MAKERS, OnlineKind, Ranking, TrainingSettings
-from motif_jax.rewards.online.store import NOTHING, REFUSED, News, Opinion, Store, join, share
+from motif_jax.rewards.online.store import REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.section import (
     SECTION,
     SourcesConfig,
@@ -109,10 +109,9 @@ class OnlineSource(Captioned):
         shown = np.concatenate([snapshot.lookup.messages[distinct], new])
         scores = self.kind.score(snapshot.view, shown, np.append(distinct, np.full(len(new), -1)))
         if self._passed is not None:
-            labelled = int(snapshot.labelled[rows].sum())
             stats = RunningStats() if snapshot.view is None else RunningStats.of(scores[index])
-            seen = News(distinct, counts, new, times, scores=stats, labelled=labelled)
-            self._passed.append(seen._replace(steps=len(messages)))
+            seen = News(shown, np.append(counts, times), scores=stats, steps=len(messages))
+            self._passed.append(seen._replace(labelled=int(snapshot.labelled[rows].sum())))
         return self.kind.worth(snapshot.view, scores)[index]
 
     # ---- the learner's thread
@@ -122,9 +121,9 @@ class OnlineSource(Captioned):
         self.steps += batch.steps
         self._updates += 1
         passed = [self._passed.popleft() for _ in range(len(self._passed))]
-        answers, failed = NOTHING, None
+        answers, failed = News(), None
         try:
-            answers = self._judge.answers(self.steps) if self._judge else NOTHING
+            answers = self._judge.answers(self.steps) if self._judge else answers
         except Exception as error:  # raised when all hosts have exchanged their news
             failed = error
         news = share(join([answers, *passed]), hosts)
@@ -163,11 +162,17 @@ class OnlineSource(Captioned):
         if self.store.anchored:
             self.store.compare_with_neutral(rows, self.steps)
             return 0
-        if len(self.store.waiting) >= self._section.queue:
+        captions, section = self.store.captions, self._section
+        if len(self.store.waiting) >= section.queue or not len(captions):
             return 0
-        seed = (self._facts["teaching"]["seed"], PAIRS, self._updates)
-        pairs = sample_pairs(self.store, self._section.pairs_per_update, self._section.sample, seed)
-        return self.store.add_pairs(*pairs, self.steps)
+        rng = np.random.default_rng((self._facts["teaching"]["seed"], PAIRS, self._updates))
+        if section.sample == "distinct":
+            drawn = rng.integers(len(captions), size=2 * section.pairs_per_update)
+        else:  # in proportion to how often a caption was seen
+            sums = np.cumsum(self.store.of_captions["count"])
+            drawn = np.searchsorted(sums, rng.integers(sums[-1], size=2 * section.pairs_per_update), side="right")
+        first, second = np.split(drawn, 2)
+        return self.store.add_pairs(first, second, self.steps)
 
     def _take(self, news: News) -> int:
         """Takes answers; returns the number of new labels."""
@@ -441,19 +446,3 @@ def in_order(store: Store, kind: OnlineKind, order: str) -> np.ndarray:
     else:
         urgency = store.questions["step"][waiting] if of_two else store.of_captions["last_step"][caption]
     return waiting[np.lexsort((waiting, urgency))[::-1]]
-
-
-def sample_pairs(store: Store, number: int, sample: str, seed: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Draws pairs of captions. Returns their rows in the store, [number] twice.
-
-    `sample`: "count": in proportion to how often a caption was seen; "distinct": uniformly.
-    """
-    rng = np.random.default_rng(seed)
-    if not len(store.captions):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    if sample == "distinct":
-        rows = rng.integers(len(store.captions), size=2 * number)
-    else:
-        sums = np.cumsum(store.of_captions["count"])
-        rows = np.searchsorted(sums, rng.integers(sums[-1], size=2 * number), side="right")
-    return rows[:number], rows[number:]

@@ -10,6 +10,7 @@ Rows are only appended, so the number of a caption or a question never changes:
 
 from __future__ import annotations
 
+import functools
 import io
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -31,18 +32,13 @@ NO_ROWS = np.zeros(0, np.int64)
 class News(NamedTuple):
     """The distinct captions of rollouts, their scores, and the judge's answers since the last update."""
 
-    rows: np.ndarray = NO_ROWS  # rows of captions in the store. [R] int64
-    counts: np.ndarray = NO_ROWS  # how often the rollouts show them. [R] int64
-    messages: np.ndarray = NEUTRAL[:0]  # captions that were not in the store. [K, 256] uint8
+    messages: np.ndarray = NEUTRAL[:0]  # [K, 256] uint8
     times: np.ndarray = NO_ROWS  # how often the rollouts show them. [K] int64
     questions: np.ndarray = NO_ROWS  # answered questions. [A] int64
     yes: np.ndarray = np.zeros(0)  # the answers; NaN: could not be parsed. [A] float64
     scores: RunningStats = RunningStats()  # of all steps
     steps: int = 0
     labelled: int = 0  # steps whose caption has a label
-
-
-NOTHING = News()
 
 
 class Columns:
@@ -65,9 +61,7 @@ class Columns:
         first, self._size = self._size, self._size + number
         for name, value in self._empty.items():
             if self._size > len(self._arrays[name]):  # grows by half, so that copies are rare
-                room = np.empty(self._size + self._size // 2 + 64, value.dtype)
-                room[:first] = self._arrays[name][:first]
-                self._arrays[name] = room
+                self._arrays[name] = np.resize(self._arrays[name], self._size + self._size // 2 + 64)
             self._arrays[name][first : self._size] = values.get(name, value)
         return np.arange(first, self._size)
 
@@ -99,7 +93,7 @@ class Store:
         one = {"first": np.int32(0), "second": np.int32(-1), "state": np.int8(IDLE), "label": np.float32(NONE)}
         self.questions = Columns(**one, attempts=np.int16(0), step=np.int64(0))
         if anchored:
-            self.see(News(messages=NEUTRAL, times=np.zeros(1, np.int64)), 0)
+            self.see(News(NEUTRAL, np.zeros(1, np.int64)), 0)
 
     def text(self, row: int) -> str:
         return decode(self.captions.messages[row])
@@ -107,21 +101,20 @@ class Store:
     def see(self, seen: News, step: int, opinion: Opinion | None = None) -> np.ndarray:
         """Counts the captions of a batch and adds the new ones, with an opinion.
 
-        Returns the rows of all captions [R + K], with the new ones at the end.
+        Returns the rows of all captions that are stored, with the new ones at the end.
         """
-        rows_now = self.captions.lookup.find(seen.messages)  # some may have been stored in the meantime
-        new = np.flatnonzero(rows_now < 0)[: max(self.capacity - len(self.captions), 0)]
-        new = new[self.captions.add(seen.messages[new])]
-        opinions = {"opinion": opinion(seen.messages[new])} if opinion is not None and len(new) else {}
-        rows = self.of_captions.extend(len(new), **opinions)
+        messages, times = seen.messages, seen.times
+        before = self.captions.lookup.find(messages)
+        new = np.flatnonzero(before < 0)[: max(self.capacity - len(self.captions), 0)]
+        new = new[self.captions.add(messages[new])]
+        opinions = {"opinion": opinion(messages[new])} if opinion is not None and len(new) else {}
+        added = self.of_captions.extend(len(new), **opinions)
         if not self.pairs:
-            self.questions.extend(len(new), first=rows)
-        stored = rows_now >= 0
-        all_rows = np.concatenate([seen.rows, rows_now[stored], rows])
-        times = np.concatenate([seen.counts, seen.times[stored], seen.times[new]])
-        np.add.at(self.of_captions["count"], all_rows, times)
-        self.of_captions["last_step"][all_rows] = step
-        return all_rows
+            self.questions.extend(len(new), first=added)
+        rows = np.concatenate([before[before >= 0], added])
+        np.add.at(self.of_captions["count"], rows, np.concatenate([times[before >= 0], times[new]]))
+        self.of_captions["last_step"][rows] = step
+        return rows
 
     # ---- questions
 
@@ -134,20 +127,21 @@ class Store:
     def add_pairs(self, first: np.ndarray, second: np.ndarray, step: int) -> int:
         """Adds questions about pairs of captions [P], [P], if they differ; returns the number of known labels.
 
-        An answered pair gets the same label at once, one that was dropped waits again.
+        An answered pair gets the same label at once, one that was dropped waits again. With an anchor, each pair has
+        one question.
         """
-        answered = 0
+        answered, again = 0, list[int]()
         for pair in zip(first.tolist(), second.tolist(), strict=True):
-            before, one = self._of_pair.get(pair), {"first": pair[0], "second": pair[1], "step": step}
-            if before is not None and self.questions["state"][before] != ANSWERED:
-                self.want(np.array([before]), step)
-            elif pair[0] == pair[1] or len(self.questions) >= self.capacity:
-                continue
-            elif before is None:
-                self._of_pair[pair] = int(self.questions.extend(1, **one, state=WAITING)[0])
-            else:
-                self.questions.extend(1, **one, state=ANSWERED, label=self.questions["label"][before])
-                answered += 1
+            before = self._of_pair.get(pair)
+            if before is not None and (self.anchored or self.questions["state"][before] != ANSWERED):
+                again.append(before)
+            elif pair[0] != pair[1] and len(self.questions) < self.capacity:
+                known = {} if before is None else {"label": self.questions["label"][before]}
+                state = ANSWERED if known else WAITING
+                rows = self.questions.extend(1, first=pair[0], second=pair[1], step=step, state=state, **known)
+                self._of_pair.setdefault(pair, int(rows[0]))
+                answered += len(known)
+        self.want(np.array(again, np.int64), step)
         return answered
 
     def compare_with_neutral(self, rows: np.ndarray, step: int) -> None:
@@ -155,12 +149,8 @@ class Store:
 
         Every second caption comes first in its question, as some judges prefer the first or the second.
         """
-        rows = np.unique(rows)
-        pairs = [(row, 0) if row % 2 else (0, row) for row in rows[rows > 0].tolist()]
-        stored = [self._of_pair[pair] for pair in pairs if pair in self._of_pair]
-        self.want(np.array(stored, np.int64), step)  # those that were dropped
-        new = np.array([pair for pair in pairs if pair not in self._of_pair], np.int64).reshape(-1, 2)
-        self.add_pairs(new[:, 0], new[:, 1], step)
+        rows = np.unique(rows[rows > 0])
+        self.add_pairs(np.where(rows % 2, rows, 0), np.where(rows % 2, 0, rows), step)
 
     @property
     def waiting(self) -> np.ndarray:
@@ -236,20 +226,18 @@ class Store:
         return {"captions": captions, "questions": self.questions.arrays()}
 
     def restore(self, arrays: Any) -> None:
-        captions = arrays["captions"]
-        texts, lengths = np.asarray(captions["texts"]), np.asarray(captions["lengths"])
+        texts, lengths = (np.asarray(arrays["captions"][name]) for name in ("texts", "lengths"))
         messages = np.zeros((len(lengths), WIDTH), np.uint8)
         messages[np.arange(WIDTH) < lengths[:, None]] = texts
         self.captions.clear()
         if len(messages):
             self.captions.add(messages)
-        self.of_captions.restore(captions)
+        self.of_captions.restore(arrays["captions"])
         self.questions.restore(arrays["questions"])
+        pairs = zip(self.questions["first"].tolist(), self.questions["second"].tolist(), strict=True)
         self._of_pair = {}
-        if self.pairs:
-            pairs = zip(self.questions["first"].tolist(), self.questions["second"].tolist(), strict=True)
-            for number, pair in enumerate(pairs):
-                self._of_pair.setdefault(pair, number)
+        for number, pair in enumerate(pairs if self.pairs else ()):
+            self._of_pair.setdefault(pair, number)
 
 
 # ---- hosts
@@ -257,17 +245,11 @@ class Store:
 
 def join(parts: Sequence[News]) -> News:
     """Merges news; each caption occurs once in the result."""
-    scores = RunningStats()
-    for part in parts:
-        scores = scores.merge(part.scores)
-    columns = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("rows", "counts", "messages", "times", "questions", "yes")
-    }
-    columns["rows"], of_rows = np.unique(columns["rows"], return_inverse=True)
-    columns["messages"], of_messages, _ = distinct_messages(columns["messages"])
-    for name, indices, of in (("counts", of_rows, "rows"), ("times", of_messages, "messages")):
-        columns[name] = np.bincount(indices, columns[name], len(columns[of])).astype(np.int64)
+    names = ("messages", "times", "questions", "yes")
+    columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
+    columns["messages"], places, _ = distinct_messages(columns["messages"])
+    columns["times"] = np.bincount(places, columns["times"], len(columns["messages"])).astype(np.int64)
+    scores = functools.reduce(RunningStats.merge, (part.scores for part in parts), RunningStats())
     steps, labelled = sum(part.steps for part in parts), sum(part.labelled for part in parts)
     return News(**columns, scores=scores, steps=steps, labelled=labelled)
 
@@ -286,12 +268,10 @@ def share(mine: News, hosts: Any) -> list[News]:
     lengths = from_every_host(np.array([len(data)], np.int32))[:, 0].tolist()
     size = 1 << (max(lengths) - 1).bit_length()  # one of few, as the exchange is compiled for each
     sent = from_every_host(np.frombuffer(data.ljust(size, b"\0"), np.int32))
-    return [unpack(row.tobytes()[:length]) for row, length in zip(sent, lengths, strict=True)]
-
-
-def unpack(data: bytes) -> News:
-    """The news of a host that `share` has packed."""
-    with np.load(io.BytesIO(data)) as arrays:
-        news = News(**arrays)
-    scores = RunningStats(*np.asarray(news.scores).tolist())
-    return news._replace(scores=scores, steps=int(news.steps), labelled=int(news.labelled))
+    news = []
+    for row, length in zip(sent, lengths, strict=True):
+        with np.load(io.BytesIO(row.tobytes()[:length])) as arrays:
+            one = News(**arrays)
+        scores = RunningStats(*np.asarray(one.scores).tolist())
+        news.append(one._replace(scores=scores, steps=int(one.steps), labelled=int(one.labelled)))
+    return news
