@@ -485,7 +485,7 @@ class WritingPlayer:
         self.outputs = {"probability": ArraySpec((), "float32")}  # probability of the whole text
         self.starts: dict[str, ArraySpec] = {}
         self._writer, self._decoding, self._width = writer, decoding, width
-        self._talks: dict[int, ConversationTokens] = {}  # by the game's number
+        self._talks: list[ConversationTokens | None] = [None] * num_games
         self._key, self._calls = jax.random.key(seed), 0
 
     def room(self, count: int) -> int:
@@ -494,15 +494,15 @@ class WritingPlayer:
     def __call__(
         self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        model, numbers = self._writer.model, games.tolist()
+        model, numbers, talks = self._writer.model, games.tolist(), []
         for row, game in enumerate(numbers):
-            heard = to_text(observations["heard"][row].tolist())
-            if first[row] or game not in self._talks:
-                longest, most = model.config.max_positions, self._decoding.max_tokens
-                self._talks[game] = ConversationTokens(model.renderer, heard, longest, most)
+            heard, talk = to_text(observations["heard"][row].tolist()), self._talks[game]
+            if first[row] or talk is None:
+                longest = model.config.max_positions
+                talk = self._talks[game] = ConversationTokens(model.renderer, heard, longest, self._decoding.max_tokens)
             else:
-                self._talks[game].heard(heard)
-        talks = [self._talks[game] for game in numbers]
+                talk.heard(heard)
+            talks.append(talk)
         key = jax.random.fold_in(self._key, self._calls)
         self._calls += 1
         written = self._writer.write([talk.context() for talk in talks], self._decoding, key, numbers)
