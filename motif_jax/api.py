@@ -2,7 +2,7 @@
 
 from motif_jax.audit.recording import record
 from motif_jax.language.loaded import Language, load_language
-from motif_jax.policies.playing import Act, Policy, load_policy
+from motif_jax.policies.model import Act, Policy, load_policy
 from motif_jax.rewards.learnt_source import Liked, Reward, Values, export_reward, load_reward
 
 __all__ = [

@@ -41,6 +41,16 @@ def draw(logits: jax.Array, keys: jax.Array, sampling: TokenSampling) -> jax.Arr
     return jnp.where(temperature[:, 0] > 0, drawn, logits.argmax(-1))
 
 
+def draw_allowed(logits: Any, allowed: Any, keys: jax.Array, step: Any, sampling: TokenSampling) -> jax.Array:
+    """The same at a step of a text, among the allowed tokens. [B, V] bool"""
+    return draw(jnp.where(allowed, logits, NEVER), keys_of(keys, step), sampling)
+
+
+def as_arrays(sampling: TokenSampling) -> TokenSampling:
+    """Arrays of fixed types, for which other values do not compile another program."""
+    return TokenSampling(*map(jnp.asarray, sampling, (jnp.float32, jnp.int32, jnp.float32)))
+
+
 def _keep_probable(logits: jax.Array, top_k: jax.Array, top_p: jax.Array) -> jax.Array:
     """Excludes logits below the k-th largest, then tokens beyond the cumulative probability `top_p`."""
 

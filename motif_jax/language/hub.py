@@ -64,20 +64,21 @@ def read_language_model(
     `directory`: in the layout above, or of an adapter; or a GGUF file, or a name that `locate_model` knows.
     """
     with legible(f"the language model in {str(directory)!r}", "", SafetensorError), well_formed():
-        adapter, directory = find_adapter(locate_model(directory))
+        content, additions, directory = find_adapter(locate_model(directory))
         config = read_config(directory)
         tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
         tensors = (
             gguf_file.read_gguf_tensors(directory, config) if directory.is_file() else _read_tensors(directory, config)
         )
         head = tensors.get(HEAD)
-        other = tensors.get(hub_tensors(config)["embedding"].name)
+        other = tensors.get(f"{hub_names(config)['embedding']}.weight")
         if isinstance(head, Tensor) and (config.tied or config.family == "t5"):  # as in transformers, tensors decide
             config = config._replace(tied=isinstance(other, Tensor) and same(head, other))
         graph, shapes = _split_shapes(config, types, remat)
         wanted = leaves_by_path(shapes)
-        shapes_of = {name: list(shape) for *_, name, _, shape in parts_of(config, wanted)}
-        if adapter and (unknown := adapter.tensors.keys() - set(itertools.chain(*map(adapter.names, shapes_of)))):
+        parts = [*parts_of(config, wanted)]
+        shapes_of = {part.name: list(part.shape) for part in parts}
+        if unknown := additions.keys() - set(itertools.chain(*map(_factors_of, shapes_of))):
             raise UserError(f"the adapter in {str(directory)!r} has {min(unknown)!r:.200}, which the model lacks")
         found = {name: tensor.shape for name, tensor in tensors.items() if not (name == HEAD and config.tied)}
         if wrong := sorted(name for name in shapes_of | found if shapes_of.get(name) != found.get(name)):
@@ -85,13 +86,13 @@ def read_language_model(
             does = f"{len(wrong):,} tensors in {str(directory)!r} do not fit the {config.family} of its config"
             raise UserError(f"{does}: {first}")
         arrays = {path: np.empty(leaf.shape, leaf.dtype) for path, leaf in wanted.items()}
-        for path, index, name, place, _ in parts_of(config, wanted):
-            tensor, part = tensors[name].array, arrays[path][index]
-            view = place.ours(adapter.added(name, tensor) if adapter else tensor)
+        for part in parts:
+            array, tensor = arrays[part.path][part.index], tensors[part.name]
+            view = part.ours(_with_addition(part.name, tensor.array, content, additions))
             for at in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
-                part[..., at : at + 256] = view[..., at : at + 256]
-            if not np.isfinite(part).all():
-                raise UserError(f"{name} in {tensors[name].file!r} has a value that is not finite")
+                array[..., at : at + 256] = view[..., at : at + 256]
+            if not np.isfinite(array).all():
+                raise UserError(f"{part.name} in {tensor.file!r} has a value that is not finite")
         return graph, rebuild(shapes, arrays, directory, "the directory of a language model"), config
 
 
@@ -103,7 +104,7 @@ def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[An
 
 def read_config(directory: Path) -> LanguageConfig:
     """Reads the architecture alone."""
-    directory = find_adapter(locate_model(directory))[1]
+    directory = find_adapter(locate_model(directory))[-1]
     if directory.is_file():
         return gguf_file.read_gguf_config(directory)
     content = read_foreign(directory, CONFIG)
@@ -120,7 +121,7 @@ def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
     """Reads the tokeniser beside a model, or an adapter; the embedding must have a row for each token."""
     directory = locate_model(directory)
     if not os.path.exists(directory / FILE):
-        directory = find_adapter(directory)[1]
+        directory = find_adapter(directory)[-1]
     is_file = directory.is_file()
     tokeniser = gguf_file.read_gguf_tokeniser(directory) if is_file else read_tokeniser(find_file(directory, FILE))
     check_size(tokeniser, config, f" in {str(directory)!r}")
@@ -129,7 +130,7 @@ def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
 
 def read_chat_format(directory: Path) -> ChatFormat | None:
     """The format of conversations that a model has learnt; None if it has none, or an unknown one."""
-    directory, template = find_adapter(locate_model(directory))[1], None
+    directory, template = find_adapter(locate_model(directory))[-1], None
     if directory.is_file():
         template = gguf_file.read_header(directory).metadata.get("tokenizer.chat_template")
     elif (directory / TEMPLATE).exists():
@@ -150,7 +151,7 @@ def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") ->
 
 
 def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
-    """All tensors by the names in `hub_tensors`. They stay in their files until they are used."""
+    """All tensors by their names in `parts_of`. They stay in their files until they are used."""
     names = [TENSORS]
     if (directory / INDEX).exists():
         names = sorted({*map(str, read_foreign(directory, INDEX)["weight_map"].values())})
@@ -182,9 +183,9 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
     config = model.config
     tensors: dict[str, np.ndarray] = {}
     arrays = {path: np.asarray(leaf) for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items()}
-    for path, at, name, place, shape in parts_of(config, arrays):
-        tensor = tensors.setdefault(name, np.empty(shape, arrays[path].dtype))
-        place.ours(tensor)[...] = arrays[path][at]  # a view
+    for part in parts_of(config, arrays):
+        array = arrays[part.path][part.index]
+        part.ours(tensors.setdefault(part.name, np.empty(part.shape, array.dtype)))[...] = array  # a view
     if config.family == "t5" and config.tied and not config.scale_logits:
         tensors[HEAD] = tensors["shared.weight"]  # the config alone would be read as untied
     shards: list[dict[str, np.ndarray]] = [{}]
@@ -192,12 +193,12 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
         if shards[-1] and sum(stored.nbytes for stored in shards[-1].values()) + array.nbytes > shard_bytes:
             shards.append({})
         shards[-1][name] = array
-    names = [f"model-{number + 1:05}-of-{len(shards):05}.safetensors" for number in range(len(shards))]
-    names = names if len(shards) > 1 else [TENSORS]
-    for name, shard in zip(names, shards, strict=True):
-        write_whole(directory / name, save(shard, {"format": "pt"}))
+    where: dict[str, str] = {}
+    for number, shard in enumerate(shards, 1):
+        file = f"model-{number:05}-of-{len(shards):05}.safetensors" if len(shards) > 1 else TENSORS
+        write_whole(directory / file, save(shard, {"format": "pt"}))
+        where |= dict.fromkeys(shard, file)
     if len(shards) > 1:
-        where = {tensor_name: name for name, shard in zip(names, shards, strict=True) for tensor_name in shard}
         size = sum(array.nbytes for array in tensors.values())
         write_json(directory / INDEX, {"metadata": {"total_size": size}, "weight_map": where})
     dtype = next(iter(tensors.values())).dtype.name
@@ -266,15 +267,18 @@ def same(one: Tensor, other: Tensor) -> bool:
 # [inputs, outputs]. GPT-2 also has [inputs, outputs], with queries, keys and values in one tensor.
 
 
-class HubTensor(NamedTuple):
-    """A Hugging Face tensor that contains one of our arrays."""
+class Part(NamedTuple):
+    """A part of one of our arrays that is in a single tensor of a file."""
 
-    name: str  # with {} for the number of the block
-    transposed: bool = False
-    third: int | None = None  # 0, 1 or 2: our array is this third along the last axis
+    path: tuple[str, ...]  # of our array
+    index: Any  # of the part in it: the number of its block, or all
+    name: str  # of the tensor
+    shape: tuple[int, ...]  # of the tensor
+    transposed: bool
+    third: int | None  # 0, 1 or 2: the part is this third of the tensor along its last axis
 
     def ours(self, tensor: np.ndarray) -> np.ndarray:
-        """Our array, as a view of the tensor."""
+        """The part, as a view of the tensor."""
         if self.third is not None:
             tensor = np.split(tensor, 3, -1)[self.third]
         return tensor.T if self.transposed else tensor
@@ -303,8 +307,8 @@ def _t5(cross: bool, gated: bool) -> dict[str, str]:
     }  # fmt: skip
 
 
-def hub_tensors(config: LanguageConfig) -> dict[str, HubTensor]:
-    """The tensor for each of our names, including names that some models of the family lack."""
+def hub_names(config: LanguageConfig) -> dict[str, str]:
+    """Their name for each of our modules, with {} for the number of the block; some models of the family lack some."""
     if config.family == "t5":
         names = {"embedding": "shared"}
         for stack in ("encoder", "decoder"):
@@ -318,13 +322,24 @@ def hub_tensors(config: LanguageConfig) -> dict[str, HubTensor]:
     else:
         names = {"embedding": "model.embed_tokens", "stack.norm": "model.norm"}
         names |= {f"stack.blocks.{our}": f"model.layers.{{}}.{their}" for our, their in LLAMA.items()}
-    tensors = {}
-    for our, their in (names | {"head": "lm_head"}).items():
-        third = "qkv".index(our[-1]) if their.endswith("c_attn") else None
-        kernel = HubTensor(f"{their}.weight", config.family != "gpt2" or our == "head", third)
-        tensors[our] = tensors[f"{our}.scale"] = HubTensor(f"{their}.weight")
-        tensors |= {f"{our}.kernel": kernel, f"{our}.bias": HubTensor(f"{their}.bias", third=third)}
-    return tensors
+    return names | {"head": "lm_head"}
+
+
+def parts_of(config: LanguageConfig, leaves: Mapping[tuple[str, ...], Any]) -> Iterator[Part]:
+    """The parts of a model's arrays, or shapes, by their paths."""
+    names = hub_names(config)
+    for path, leaf in leaves.items():
+        module = ".".join(path if ".".join(path) in names else path[:-1])  # without kernel, scale or bias
+        name = names[module] + (".bias" if path[-1] == "bias" else ".weight")
+        third = "qkv".index(module[-1]) if names[module].endswith("c_attn") else None
+        transposed = path[-1] == "kernel" and (config.family != "gpt2" or module == "head")
+        stacked = "{}" in name
+        shape = leaf.shape[1:] if stacked else leaf.shape
+        shape = shape[::-1] if transposed else shape
+        if third is not None:
+            shape = *shape[:-1], 3 * shape[-1]
+        for number in range(leaf.shape[0] if stacked else 1):
+            yield Part(path, number if stacked else ..., name.format(number), shape, transposed, third)
 
 
 # Other names of T5's embedding, some of which files repeat.
@@ -338,32 +353,13 @@ UNUSED = (
 
 
 def canonical(name: str, config: LanguageConfig) -> str | None:
-    """The name of a tensor in `hub_tensors`; None for an unused tensor."""
+    """The name of a tensor in `parts_of`; None for an unused tensor."""
     if name.endswith(UNUSED):
         return None
     prefix = PREFIXES.get(config.family, "model.")
     if name != "lm_head.weight" and not name.startswith(prefix):
         name = prefix + name
     return ALIASES.get(name, name)
-
-
-def parts_of(
-    config: LanguageConfig, leaves: Mapping[tuple[str, ...], Any]
-) -> Iterator[tuple[tuple[str, ...], Any, str, HubTensor, tuple[int, ...]]]:
-    """The parts of a model's arrays, or shapes, that are each in a single tensor.
-
-    Yields the path of our array, the index of the part in it, and the tensor: its name, place and shape.
-    """
-    places = hub_tensors(config)
-    for path, leaf in leaves.items():
-        place = places[".".join(path)]
-        stacked = "{}" in place.name
-        shape = leaf.shape[1:] if stacked else leaf.shape
-        shape = shape[::-1] if place.transposed else shape
-        if place.third is not None:
-            shape = *shape[:-1], 3 * shape[-1]
-        for number in range(leaf.shape[0] if stacked else 1):
-            yield path, number if stacked else ..., place.name.format(number), place, shape
 
 
 # ---- adapters
@@ -381,37 +377,13 @@ LORA_PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change the sum, and 
 }  # fmt: skip
 
 
-class Adapter(NamedTuple):
-    """Additions to the matrices of a model."""
+def find_adapter(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor], Path]:
+    """The content of ADAPTER_CONFIG in a directory, and the tensors; both empty if there is no adapter.
 
-    content: dict[str, Any]  # of ADAPTER_CONFIG
-    tensors: Mapping[str, Tensor]
-
-    def names(self, name: str) -> list[str]:
-        """The names of both factors of the addition to the tensor of this name."""
-        return [LORA_PREFIX + name.removesuffix(".weight") + end for end in LORA_ENDS]
-
-    def added(self, name: str, tensor: np.ndarray) -> np.ndarray:
-        if self.tensors.keys().isdisjoint(self.names(name)):
-            return tensor
-        a, b = (self.tensors[factor] for factor in self.names(name))
-        shape, turned = [*b.shape[:1], *a.shape[1:]], self.content.get("fan_in_fan_out")
-        matrices = len(a.shape) == len(b.shape) == 2
-        # Before a product that is larger than any memory.
-        if not matrices or shape[:: -1 if turned else 1] != [*tensor.shape]:
-            raise UserError(f"the adapter's {name!r:.200} is {shape}, the model's {list(tensor.shape)}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            low, high = (part.array.astype(np.float32) for part in (a, b))
-            alpha = _alpha(self.content, name.removesuffix(".weight"))
-            rank = math.sqrt(len(low)) if self.content.get("use_rslora") else len(low)
-            product = high @ low * (alpha / rank)
-            return (tensor.astype(np.float32) + (product.T if turned else product)).astype(tensor.dtype)
-
-
-def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
-    """The adapter in a directory, if there is one, and the directory of its model, which may be the same."""
+    Also returns the directory of the model that the adapter is for, which may be the same.
+    """
     if not os.path.exists(directory / ADAPTER_CONFIG):  # False for names too long
-        return None, directory
+        return {}, {}, directory
     content, tensors = read_foreign(directory, ADAPTER_CONFIG), open_tensors(directory, ADAPTER)
     for name, values in LORA_PLAIN.items():
         if content.get(name) not in values:
@@ -427,10 +399,33 @@ def find_adapter(directory: Path) -> tuple[Adapter | None, Path]:
         raise UserError(f"the adapter in {str(directory)!r} is for {what}: put its path into {ADAPTER_CONFIG}")
     if (base / ADAPTER_CONFIG).exists() and not base.samefile(directory):
         raise UserError(f"the model of the adapter in {str(directory)!r}, {str(base)!r}, has an adapter of its own")
-    return Adapter(content, tensors), base
+    return content, tensors, base
 
 
-def _alpha(content: dict[str, Any], module: str) -> float:
+def _factors_of(name: str) -> list[str]:
+    """The names of both factors of the addition to the tensor of this name."""
+    return [LORA_PREFIX + name.removesuffix(".weight") + end for end in LORA_ENDS]
+
+
+def _with_addition(
+    name: str, tensor: np.ndarray, content: Mapping[str, Any], additions: Mapping[str, Tensor]
+) -> np.ndarray:
+    """A tensor of the model plus what an adapter adds to it; for the last two see `find_adapter`."""
+    if additions.keys().isdisjoint(_factors_of(name)):
+        return tensor
+    a, b = (additions[factor] for factor in _factors_of(name))
+    shape, turned = [*b.shape[:1], *a.shape[1:]], content.get("fan_in_fan_out")
+    # Before a product that is larger than any memory.
+    if not len(a.shape) == len(b.shape) == 2 or shape[:: -1 if turned else 1] != [*tensor.shape]:
+        raise UserError(f"the adapter's {name!r:.200} is {shape}, the model's {list(tensor.shape)}")
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = (part.array.astype(np.float32) for part in (a, b))
+        rank = math.sqrt(len(low)) if content.get("use_rslora") else len(low)
+        product = high @ low * (_alpha(content, name.removesuffix(".weight")) / rank)
+        return (tensor.astype(np.float32) + (product.T if turned else product)).astype(tensor.dtype)
+
+
+def _alpha(content: Mapping[str, Any], module: str) -> float:
     """That of the first pattern which the end of the module's name matches; patterns must be plain names."""
     for pattern, alpha in (content.get("alpha_pattern") or {}).items():
         name = pattern.replace("\\", "")
@@ -443,29 +438,29 @@ def _alpha(content: dict[str, Any], module: str) -> float:
 
 def write_adapter(directory: Path, model: Any, base: str) -> None:
     """Writes the low-rank additions of a model. `base`: the directory, or name, of the model without them."""
-    low = [(".".join(map(str, path)), module) for path, module in nnx.iter_modules(model) if type(module) is LowRank]
+    low = {(*map(str, path), "kernel"): module for path, module in nnx.iter_modules(model) if type(module) is LowRank}
     if not low:
         raise UserError("this language model has no low-rank additions: lora_rank was 0")
-    parts: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for path, module in low:
-        place = hub_tensors(model.config)[f"{path}.kernel"]
-        factors = np.asarray(module.low_a[...]), np.asarray(module.low_b[...])
-        for number, (a, b) in enumerate(zip(*factors, strict=True)):
-            if place.third is not None:  # each third has its own part of the rank
-                size = b.shape[1]
-                b = np.pad(b, ((0, 0), (place.third * size, (2 - place.third) * size)))
-            parts.setdefault(place.name.format(number).removesuffix(".weight"), []).append((a.T, b.T))
+    arrays = {path: [np.asarray(factor[...]) for factor in (one.low_a, one.low_b)] for path, one in low.items()}
+    factors: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
+    for part in parts_of(model.config, {path: module.base.kernel for path, module in low.items()}):
+        a, b = (factor[part.index] for factor in arrays[part.path])
+        if part.third is not None:  # each third has its own part of the rank
+            size = b.shape[1]
+            b = np.pad(b, ((0, 0), (part.third * size, (2 - part.third) * size)))
+        factors.setdefault(part.name.removesuffix(".weight"), []).append((a.T, b.T))
     tensors: dict[str, np.ndarray] = {}
     ranks: dict[str, int] = {}
-    for name, thirds in parts.items():
+    for name, thirds in factors.items():
         a, b = (np.concatenate(each, axis) for axis, each in enumerate(zip(*thirds, strict=True)))
         tensors |= {f"{LORA_PREFIX}{name}{end}": factor for end, factor in zip(LORA_ENDS, (a, b), strict=True)}
         ranks[name] = len(a)
-    rank, factor = low[0][1].low_a.shape[-1], low[0][1].factor
+    module = next(iter(low.values()))
+    rank, factor = module.low_a.shape[-1], module.factor
     content = {
         "peft_type": "LORA", "task_type": "SEQ_2_SEQ_LM" if model.config.family == "t5" else "CAUSAL_LM",
         "base_model_name_or_path": base, "r": rank, "lora_alpha": factor * rank, "lora_dropout": 0.0, "bias": "none",
-        "target_modules": sorted(parts), "fan_in_fan_out": model.config.family == "gpt2", "inference_mode": True,
+        "target_modules": sorted(factors), "fan_in_fan_out": model.config.family == "gpt2", "inference_mode": True,
         "rank_pattern": {re.escape(name): count for name, count in ranks.items() if count != rank},
         "alpha_pattern": {re.escape(name): factor * count for name, count in ranks.items() if count != rank},
     }  # fmt: skip

@@ -7,10 +7,9 @@ model.generate(["Translate to German: good morning"], max_tokens=20, temperature
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,25 +19,14 @@ from jax.sharding import Mesh
 
 from motif_jax.devices.mesh import batch_parts, make_mesh, place, replicate, shard
 from motif_jax.files import write_whole
-from motif_jax.language import hub
+from motif_jax.language import generation, hub
 from motif_jax.language.adapt import merge_low_rank, sharding_rules
 from motif_jax.language.chat import ChatFormat
 from motif_jax.language.config import LanguageConfig, locate_model
-from motif_jax.language.generation import (
-    FREE,
-    NEVER,
-    Generated,
-    TokenLimits,
-    TokenSampling,
-    draw,
-    generate,
-    keys_of,
-    no_limits,
-    search,
-)
+from motif_jax.language.generation import FREE, Generated, TokenLimits, TokenSampling
 from motif_jax.language.model import PrefixState, Types, repeat_rows
 from motif_jax.language.packing import pad_rows
-from motif_jax.language.scoring import ChoiceTree, make_tree, score
+from motif_jax.language.scoring import make_tree, score
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser, write_tokeniser
 
@@ -58,10 +46,12 @@ class Language:
         self.chat_format = chat_format  # how conversations become texts; None if unknown
         self.tokeniser, self._mesh, self._batch_size = tokeniser, make_mesh(1) if mesh is None else mesh, batch_size
         hub.check_size(tokeniser, self.config)
-        self._program, self._guided = functools.cache(self._make_program), functools.cache(self._make_guided)
         self.graph, params = nnx.split(model)
         self.params = place(params, self._mesh, sharding_rules(self.config, self._mesh.shape["tensor"]))
         self._score = jax.jit(lambda params, *inputs: score(nnx.merge(self.graph, params), *inputs).log_probs)
+        self._write = jax.jit(self._continue, static_argnums=(0, 1, 2))
+        self._begin = jax.jit(self._read_context, static_argnums=(3, 4))
+        self._read, self._draw = jax.jit(self._read_tokens), jax.jit(generation.draw_allowed)
 
     def score(
         self, contexts: Sequence[str] | Sequence[list[int]], choices: Sequence[str] | Sequence[Sequence[str]],
@@ -85,18 +75,14 @@ class Language:
         if not shared and len(lists) != len(rows):
             raise UserError(f"there are choices for {len(lists)} contexts, but {len(rows)} contexts")
         tokens = [self._encode(of_row, what="choice") for of_row in lists]
-        most = max(map(len, tokens), default=0)
-        common = replicate(make_tree(tokens, MULTIPLE), self._mesh) if shared else None
-        log_probs = np.full((len(rows), most), -np.inf, np.float32)
+        tree = replicate(make_tree(tokens, MULTIPLE), self._mesh) if shared else None
+        log_probs = np.full((len(rows), max(map(len, tokens), default=0)), -np.inf, np.float32)
         longest = max(len(choice) for of_row in tokens for choice in of_row)
-        for chunk in self._chunks(rows, longest - 1):  # a choice's last token is not read
-            tree = common
-            if tree is None:
-                own = make_tree([tokens[row] for row in chunk], MULTIPLE)
-                tree = shard(ChoiceTree(*(self._fill(array, len(chunk)) for array in own)), self._mesh)
-            scores = self._score(self.params, *self._pad([rows[row] for row in chunk]), tree)
-            width = min(most, scores.shape[1])
-            log_probs[chunk, :width] = np.asarray(scores)[: len(chunk), :width]
+        for chunk, padded, read in self._batches(rows, longest - 1):  # a choice's last token is not read
+            if not shared:
+                tree = shard(make_tree([tokens[row] for row in padded], MULTIPLE), self._mesh)
+            scores = np.asarray(self._score(self.params, *read, tree))[: len(chunk), : log_probs.shape[1]]
+            log_probs[chunk, : scores.shape[1]] = scores
         return log_probs
 
     def generate(
@@ -128,20 +114,18 @@ class Language:
         """
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
         rows = self._encode(contexts, special, marks)
-        starts: list[list[int]] = [[] for _ in rows]
-        if begin is not None:
-            starts = [self.tokeniser.encode(text) for text, _ in zip(begin, rows, strict=True)]
+        begun = () if begin is None else [self.tokeniser.encode(text) for text, _ in zip(begin, rows, strict=True)]
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         written = self.generate_tokens(
             rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,
-            length_penalty=length_penalty, allowed=allowed, starts=starts, shift=shift, shift_arguments=shift_arguments,
+            length_penalty=length_penalty, allowed=allowed, starts=begun, shift=shift, shift_arguments=shift_arguments,
         )  # fmt: skip
         return [self.tokeniser.decode(tokens) for tokens in written]
 
     def generate_tokens(
         self, rows: Sequence[list[int]], max_tokens: int, keys: jax.Array, sampling: TokenSampling, *,
         ends: Sequence[int] = (), beams: int = 1, length_penalty: float = 0.0, allowed: Iterable[int] | None = None,
-        starts: Sequence[Sequence[int]] | None = None, shift: AddToLogits | None = None, shift_arguments: Any = (),
+        starts: Sequence[Sequence[int]] = (), shift: AddToLogits | None = None, shift_arguments: Any = (),
     ) -> list[list[int]]:  # fmt: skip
         """Continues texts that are given as tokens, such as conversations.
 
@@ -150,30 +134,26 @@ class Language:
         are left out.
         """
         # Never padding, nor rows of the embedding beyond the tokeniser. [V] bool
-        allowed_tokens = np.arange(self.config.vocabulary) < self.tokeniser.size
+        may_write = np.arange(self.config.vocabulary) < self.tokeniser.size
         if self.config.pad >= 0 and self.config.pad not in self.config.ends:
-            allowed_tokens[self.config.pad] = False
+            may_write[self.config.pad] = False
         if allowed is not None:
-            only = np.zeros_like(allowed_tokens)
+            only = np.zeros_like(may_write)
             only[list(allowed)] = True
-            allowed_tokens &= only
-        may_write = jnp.asarray(allowed_tokens)
+            may_write &= only
         ends = (*self.config.ends, *ends)
-        stops = no_limits(self.config.vocabulary, 0, ends).stops
-        run = self._program(max_tokens, beams, shift)
-        sampling = TokenSampling(*map(jnp.asarray, sampling, (jnp.float32, jnp.int32, jnp.float32)))
-        starts = [[]] * len(rows) if starts is None else starts
+        forced = np.full((len(rows), max_tokens), FREE, np.int32)
+        for row, start in enumerate(starts):
+            forced[row, : len(start)] = start
+        none_forced = generation.no_limits(self.config.vocabulary, 0, ends)
+        limits = none_forced._replace(allowed=jnp.asarray(may_write), pad=jnp.int32(max(self.config.pad, 0)))
+        sampling, penalty = generation.as_arrays(sampling), np.float32(length_penalty)
         continuations: list[list[int]] = [[]] * len(rows)
-        for chunk in self._chunks(rows, max_tokens):
-            forced = np.full((len(chunk), max_tokens), FREE, np.int32)
-            for number, row in enumerate(chunk):
-                forced[number, : len(starts[row])] = starts[row]
-            filled = jnp.asarray(self._fill(forced, len(chunk)))
-            limits = TokenLimits(may_write, stops, filled, jnp.int32(max(self.config.pad, 0)))
-            chunk_keys = keys[np.resize(chunk, self._size(len(chunk)))]
-            padded = self._pad([rows[row] for row in chunk])
-            settings = sampling, limits, np.float32(length_penalty), shift_arguments
-            answer = run(self.params, *padded, chunk_keys, *settings)
+        for chunk, padded, read in self._batches(rows, max_tokens):
+            answer = self._write(
+                max_tokens, beams, shift, self.params, *read, keys[np.resize(chunk, len(padded))], sampling,
+                limits._replace(forced=jnp.asarray(forced[padded])), penalty, shift_arguments,
+            )  # fmt: skip
             for row, tokens, length in zip(chunk, np.asarray(answer.tokens), np.asarray(answer.lengths), strict=False):
                 written = tokens[:length].tolist()
                 continuations[row] = written[:-1] if written and written[-1] in ends else written
@@ -188,10 +168,9 @@ class Language:
         that may follow, at least one [V] bool; and `after(state, token)`, the state after a token that goes on. `keys`:
         one per continuation [B]. Returns their tokens, without those that ended them, and the guide's last states.
         """
-        next(self._chunks([row], max_tokens))  # refuses a text that is too long
-        sampling = TokenSampling(*map(jnp.asarray, sampling, (jnp.float32, jnp.int32, jnp.float32)))
-        begin, read, pick = self._guided(max_tokens, len(keys))
-        reading, logits = begin(self.params, *self._pad([row]))
+        _, _, context = next(self._batches([row], max_tokens))
+        sampling = generation.as_arrays(sampling)
+        reading, logits = self._begin(self.params, *context, max_tokens, len(keys))
         ends = {*self.config.ends, *guide.ends}
         states, written = [guide.start] * len(keys), [list[int]() for _ in keys]
         running = [*range(len(keys))]
@@ -199,7 +178,7 @@ class Language:
         for step in range(max_tokens):
             for number in running:  # while the model, on other threads, reads the tokens before
                 allowed[number] = guide.allowed(states[number])
-            tokens = pick(logits, allowed, keys, step, sampling)
+            tokens = self._draw(logits, allowed, keys, step, sampling)
             drawn = np.asarray(tokens)
             running = [number for number in running if drawn[number] not in ends]
             for number in running:
@@ -207,7 +186,7 @@ class Language:
                 states[number] = guide.after(states[number], int(drawn[number]))
             if not running:
                 break
-            reading, logits = read(self.params, reading, tokens)
+            reading, logits = self._read(self.params, reading, tokens)
         return [*zip(written, states, strict=True)]
 
     def save(self, directory: str | Path) -> None:
@@ -230,61 +209,48 @@ class Language:
             raise UserError(f"{what} {text} has no tokens, but a language model needs at least one")
         return rows
 
-    def _chunks(self, rows: Sequence[Sequence[int]], room: int) -> Iterator[list[int]]:
-        """Groups the numbers of the rows by similar length, for batches; `room` tokens may follow each row."""
-        most = self.config.max_positions
+    def _batches(self, rows: Sequence[Sequence[int]], room: int) -> Iterator[tuple[list[int], list[int], Any]]:
+        """Batches of texts of similar length; `room` tokens may follow each.
+
+        Yields the numbers of the texts; the same with the first one repeated up to the size of the batch, a power of
+        two that is rounded up to a multiple of the mesh's batch parts; their tokens and segments on the devices.
+        """
+        most, parts = self.config.max_positions, batch_parts(self._mesh)
         for number, row in enumerate(rows):
             if most and len(row) + room > most:
                 follow = f"and {room} may follow, but this language model reads at most {most}"
                 raise UserError(f"context {number} has {len(row)} tokens, {follow}")
         order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
         for start in range(0, len(order), self._batch_size):
-            yield order[start : start + self._batch_size]
+            chunk = order[start : start + self._batch_size]
+            size = -(-(1 << (len(chunk) - 1).bit_length()) // parts) * parts
+            padded = chunk + chunk[:1] * (size - len(chunk))
+            yield chunk, padded, shard(pad_rows([rows[row] for row in padded]), self._mesh)
 
-    def _size(self, num_rows: int) -> int:
-        """The padded number of rows: the next power of two, rounded up to a multiple of the mesh's batch parts."""
-        parts = batch_parts(self._mesh)
-        return -(-(1 << (num_rows - 1).bit_length()) // parts) * parts
+    # ---- programs
 
-    def _fill(self, array: np.ndarray, num_rows: int) -> np.ndarray:
-        """Pads a batch of `num_rows` to its size with copies of the first row."""
-        return np.concatenate([array, np.repeat(array[:1], self._size(num_rows) - num_rows, 0)])
-
-    def _pad(self, rows: Sequence[Sequence[int]]) -> tuple[Any, Any]:
-        """Tokens and segments, padded with copies of the first row."""
-        tokens, segments = pad_rows(rows)
-        return shard((self._fill(tokens, len(rows)), self._fill(segments, len(rows))), self._mesh)
-
-    def _make_guided(self, room: int, repeats: int) -> tuple[Callable[..., Any], ...]:
-        """Compiled: reads a context; reads a token per row; draws tokens."""
-
-        def begin(params: Any, tokens: Any, segments: Any) -> tuple[PrefixState, jax.Array]:
-            model = nnx.merge(self.graph, params)
-            reading, hidden = model.begin(tokens[:1], segments[:1], room)
-            return repeat_rows((reading, model.logits(hidden)), repeats)
-
-        def read(params: Any, reading: PrefixState, tokens: Any) -> tuple[PrefixState, jax.Array]:
-            model = nnx.merge(self.graph, params)
-            reading, hidden = model.read(reading, tokens)
-            return reading, model.logits(hidden)
-
-        def pick(logits: Any, allowed: Any, keys: Any, step: Any, sampling: TokenSampling) -> jax.Array:
-            return draw(jnp.where(allowed, logits, NEVER), keys_of(keys, step), sampling)
-
-        return jax.jit(begin), jax.jit(read), jax.jit(pick)
-
-    def _make_program(self, length: int, beams: int, shift: AddToLogits | None) -> Callable[..., Generated]:
+    def _continue(
+        self, length: int, beams: int, shift: AddToLogits | None, params: Any, tokens: Any, segments: Any, keys: Any,
+        sampling: TokenSampling, limits: TokenLimits, penalty: jax.Array, arguments: Any,
+    ) -> Generated:  # fmt: skip
+        model = nnx.merge(self.graph, params)
         # Without the carry, which this function does not need.
         adds = None if shift is None else (lambda arguments, carry, *read: (shift(arguments, *read), carry))
+        if beams > 1:
+            return generation.search(model, tokens, segments, beams, limits, length, penalty, adds, arguments)
+        return generation.generate(model, tokens, segments, keys, sampling, limits, length, adds, arguments)
 
-        def run(params: Any, tokens: Any, segments: Any, keys: Any, sampling: TokenSampling, limits: TokenLimits,
-                penalty: jax.Array, arguments: Any) -> Generated:  # fmt: skip
-            model = nnx.merge(self.graph, params)
-            if beams > 1:
-                return search(model, tokens, segments, beams, limits, length, penalty, adds, arguments)
-            return generate(model, tokens, segments, keys, sampling, limits, length, adds, arguments)
+    def _read_context(
+        self, params: Any, tokens: Any, segments: Any, room: int, repeats: int
+    ) -> tuple[PrefixState, jax.Array]:
+        model = nnx.merge(self.graph, params)
+        reading, hidden = model.begin(tokens[:1], segments[:1], room)
+        return repeat_rows((reading, model.logits(hidden)), repeats)
 
-        return jax.jit(run)
+    def _read_tokens(self, params: Any, reading: PrefixState, tokens: Any) -> tuple[PrefixState, jax.Array]:
+        model = nnx.merge(self.graph, params)
+        reading, hidden = model.read(reading, tokens)
+        return reading, model.logits(hidden)
 
 
 def load_language(
@@ -326,14 +292,7 @@ def load_language(
 
 KEPT = 4  # states, each a beginning with its room
 ENDS = 4  # nodes per text that a tree has room for
-
-
-class Tree(NamedTuple):
-    """Ends of texts, packed."""
-
-    tokens: np.ndarray  # [K] int32
-    above: np.ndarray  # ancestors of each node, itself included. [K, K] bool
-    last: np.ndarray  # the node at the end of each text, 0 where there is no text. [K / ENDS] int32
+Tree = tuple[np.ndarray, np.ndarray, np.ndarray]  # see `pack_ends`
 
 
 class NextTokens:
@@ -346,51 +305,41 @@ class NextTokens:
         self._nodes = 256 if jax.default_backend() == "cpu" else 2048  # of a tree
         graph = language.graph
 
-        @functools.partial(jax.jit, static_argnums=3)
         def begin(params: Any, tokens: jax.Array, segments: jax.Array, room: int) -> PrefixState:
             return nnx.merge(graph, params).begin(tokens, segments, room)[0]
 
-        @jax.jit
-        def read(params: Any, state: PrefixState, tree: Tree) -> jax.Array:
+        def read(params: Any, state: PrefixState, tokens: jax.Array, above: jax.Array, last: jax.Array) -> jax.Array:
             model = nnx.merge(graph, params)
-            hidden = model.read_branches(state, tree.tokens[None], tree.above[None])[0]
-            return jax.nn.log_softmax(model.logits(hidden[tree.last]))[:, self._ids]
+            hidden = model.read_branches(state, tokens[None], above[None])[0]
+            return jax.nn.log_softmax(model.logits(hidden[last]))[:, self._ids]
 
-        self._read_begin, self._read = begin, read
+        self._begin, self._read = jax.jit(begin, static_argnums=3), jax.jit(read)
 
     def __call__(self, rows: Sequence[Sequence[int]]) -> np.ndarray:
         """Log-probabilities of the tokens `ids` after each text. [B, K] float32
 
         `rows`: the texts as tokens, at least one each. Beginnings of earlier calls are used where they fit.
         """
-        most = self._language.config.max_positions
-        if most and (longest := max(map(len, rows))) > most:
+        most, texts, params = self._language.config.max_positions, [*map(tuple, rows)], self._language.params
+        if most and (longest := max(map(len, texts))) > most:
             raise UserError(f"a text has {longest:,} tokens, but this language model reads at most {most:,}")
-        begin = self._beginning(rows)
-        ends = [tuple(row[len(begin) :]) for row in rows]
-        room = max(self._nodes, 1 << (max(map(len, ends)) - 1).bit_length())
-        log_probs = np.empty((len(rows), len(self._ids)), np.float32)
-        for numbers, tree in pack_ends(ends, room):
-            scores = self._read(self._language.params, self._state(begin, room), tree)
-            log_probs[numbers] = np.asarray(scores)[: len(numbers)]
-        return log_probs
-
-    def _beginning(self, rows: Sequence[Sequence[int]]) -> tuple[int, ...]:
-        """The longest beginning of earlier calls that all rows share; otherwise their longest common one."""
-        least = min(map(len, rows)) - 1  # the last token of each row stays
-        first, last = min(map(tuple, rows)), max(map(tuple, rows))  # in the order of tokens, all rows lie between
-        shared = first[: min(common(first, last), least)]
+        first = min(texts)  # in the order of tokens, all texts lie between the first and the last one
+        # What all texts begin with, or what of it earlier calls have read. The last token of each text stays.
+        shared = first[: min(common(first, max(texts)), *(len(text) - 1 for text in texts))]
         cached = [begin for begin, _ in self._states if begin and shared[: len(begin)] == begin]
-        return max(cached, key=len, default=shared)
-
-    def _state(self, begin: tuple[int, ...], room: int) -> PrefixState:
+        begin = max(cached, key=len, default=shared)
+        ends = [text[len(begin) :] for text in texts]
+        room = max(self._nodes, 1 << (max(map(len, ends)) - 1).bit_length())
         if (begin, room) not in self._states:
             if len(self._states) == KEPT:
                 del self._states[next(iter(self._states))]  # the oldest one, before there is another
             tokens = np.array([begin or (0,)], np.int32)
             segments = np.full(tokens.shape, bool(begin), np.int32)  # a place of padding, if nothing is common
-            self._states[begin, room] = self._read_begin(self._language.params, tokens, segments, room)
-        return self._states[begin, room]
+            self._states[begin, room] = self._begin(params, tokens, segments, room)
+        log_probs = np.empty((len(rows), len(self._ids)), np.float32)
+        for numbers, tree in pack_ends(ends, room):
+            log_probs[numbers] = np.asarray(self._read(params, self._states[begin, room], *tree))[: len(numbers)]
+        return log_probs
 
 
 def common(first: Sequence[int], second: Sequence[int]) -> int:
@@ -400,25 +349,26 @@ def common(first: Sequence[int], second: Sequence[int]) -> int:
 
 
 def pack_ends(ends: Sequence[tuple[int, ...]], room: int) -> Iterator[tuple[list[int], Tree]]:
-    """Packs texts into trees of `room` nodes, in their order as tokens; yields the texts' numbers with each tree."""
+    """Packs ends of texts into trees of K = `room` nodes, in their order as tokens.
+
+    Yields the texts' numbers, and a tree: tokens [K] int32; ancestors of each node, itself included, [K, K] bool; the
+    node at the end of each text, 0 where there is no text, [K / ENDS] int32.
+    """
     order = sorted(range(len(ends)), key=ends.__getitem__)
     while order:
-        tree = Tree(np.zeros(room, np.int32), np.eye(room, dtype=bool), np.zeros(room // ENDS, np.int32))
-        used, path = 0, np.zeros(room, np.intp)  # path: the nodes of the text before
-        before: tuple[int, ...] = ()
+        tokens, above, last = np.zeros(room, np.int32), np.eye(room, dtype=bool), np.zeros(room // ENDS, np.int32)
         numbers: list[int] = []
+        before, path, used = tuple[int, ...](), list[int](), 0  # the text before, and its nodes
         for number in order[: room // ENDS]:
             end = ends[number]
             shared = common(before, end)
-            new = len(end) - shared
-            if used + new > room:
+            if used + len(end) - shared > room:
                 break
-            path[shared : len(end)] = np.arange(used, used + new)
-            tree.tokens[used : used + new] = end[shared:]
+            path[shared:] = range(used, used + len(end) - shared)
             for depth in range(shared, len(end)):
-                tree.above[path[depth], path[:depth]] = True
-            tree.last[len(numbers)] = path[len(end) - 1]
-            used, before = used + new, end
+                tokens[path[depth]], above[path[depth], path[:depth]] = end[depth], True
+            last[len(numbers)] = path[-1]
+            before, used = end, used + len(end) - shared
             numbers.append(number)
         order = order[len(numbers) :]
-        yield numbers, tree
+        yield numbers, (tokens, above, last)

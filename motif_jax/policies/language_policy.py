@@ -102,12 +102,14 @@ class TanhHead(nnx.Module):
 
     def __init__(self, width: int, hidden: int, outputs: int, *, published: bool = False, rngs: nnx.Rngs):
         """width -> hidden -> hidden -> outputs"""
-        sizes = list(itertools.pairwise((width, hidden, hidden, outputs)))
-        inits: list[dict[str, Any]] = [{}, {}, {"kernel_init": nnx.initializers.zeros}]
-        if published:
-            inits = [torch_init(inputs) for inputs, _ in sizes]
-        *layers, self.last = [nnx.Linear(*size, **init, rngs=rngs) for size, init in zip(sizes, inits, strict=True)]
-        self.layers, self.published = nnx.List(layers), published
+        layers, sizes = [], (width, hidden, hidden, outputs)
+        for number, size in enumerate(itertools.pairwise(sizes)):
+            inits: dict[str, Any] = {"kernel_init": nnx.initializers.zeros} if number == 2 else {}
+            if published:  # weights and biases are uniform within +-1 / sqrt(inputs)
+                uniform = functools.partial(jax.random.uniform, minval=-(size[0] ** -0.5), maxval=size[0] ** -0.5)
+                inits = {"kernel_init": uniform, "bias_init": uniform}
+            layers.append(nnx.Linear(*size, **inits, rngs=rngs))
+        self.layers, self.last, self.published = nnx.List(layers[:-1]), layers[-1], published
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """[..., width] -> [..., outputs]"""
@@ -115,15 +117,6 @@ class TanhHead(nnx.Module):
         for layer in self.layers:
             x = jax.nn.sigmoid(layer(x)) if self.published else jnp.tanh(layer(x))
         return self.last(x)
-
-
-def torch_init(inputs: int) -> dict[str, Any]:
-    """PyTorch's initialisation of a linear layer: weights and biases are uniform within +-1 / sqrt(inputs)."""
-
-    def init(key: jax.Array, shape: Any, dtype: Any = jnp.float32, **_: Any) -> jax.Array:
-        return jax.random.uniform(key, shape, dtype, -(inputs**-0.5), inputs**-0.5)
-
-    return {"kernel_init": init, "bias_init": init}
 
 
 class LanguagePolicy(nnx.Module):

@@ -26,28 +26,21 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import game_seed, to_row, to_text
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig
-from motif_jax.language.generation import FREE, TokenLimits, TokenSampling, generate, search
+from motif_jax.language.generation import FREE, TokenLimits, TokenSampling, as_arrays, generate, search
 from motif_jax.language.hub import read_language_model, read_model_tokeniser
-from motif_jax.language.model import Decoder, PrefixState, Types, repeat_rows
+from motif_jax.language.model import PrefixState, Types, repeat_rows
 from motif_jax.language.packing import pad_rows
-from motif_jax.offline import mdp
+from motif_jax.offline import mdp, values
 from motif_jax.offline.losses import Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
-from motif_jax.offline.values import (
-    ModelFunctions,
-    ShiftArguments,
-    advantages,
-    begin_shift,
-    condition,
-    make_shift,
-    value_of_texts,
-)
+from motif_jax.offline.values import ModelFunctions, ShiftArguments
 from motif_jax.policies.decoding import Decoding, check_decoding
 from motif_jax.structs import ArraySpec, Episode, UserError
 from motif_jax.tokens import Tokeniser
 from motif_jax.transcripts.render import TEMPLATES, ConversationTokens, LiveRenderer, Rows
 
 POLICY = "policy"  # beside the checkpoints: directory of the language model that training began with
+Weights = tuple[Any, Any, Any]  # policy, target and online of a `ValueModel`
 
 
 class ValueModel(NamedTuple):
@@ -86,31 +79,28 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
         _, saved, metadata = checkpoints.readable(which)
     if "emitted" not in metadata:
         raise UserError(f"the checkpoints in {str(directory)!r} are not of train_values")
-    config_of_run = metadata["config"]
-    section, training = config_of_run["language"], config_of_run["train_values"]
-    bounds = float(training["value_min"]), float(training["value_max"])  # infinite ones are texts
-    learnt, target = saved["train"]["learnt"], saved["train"].get("target") or {}
-    folder = directory.parent / POLICY
-    rank = section.get("lora_rank", 0)
+    section, training = metadata["config"]["language"], metadata["config"]["train_values"]
+    folder, rank = directory.parent / POLICY, section.get("lora_rank", 0)
     graph, params, config = read_language_model(folder, Types.trained(section["dtype"], rank))
     tokeniser = read_model_tokeniser(folder, config)
     check_parameters(saved["train"], directory)
 
-    def values_from(parts: dict[str, Any]) -> dict[str, Any]:
+    def whole(parts: dict[str, Any]) -> dict[str, Any]:
         arrays = jax.tree.map(np.asarray, parts)
-        models = arrays.keys() & {"policy", "trunk"}
-        if rank:
-            factor = section["lora_alpha"] / rank
-            return arrays | {name: with_additions(params, arrays[name], factor) for name in models}
-        return arrays | {name: rebuild(params, leaves_by_path(parts[name]), directory) for name in models}
+        for name in arrays.keys() & {"policy", "trunk"}:
+            if rank:
+                arrays[name] = with_additions(params, arrays[name], section["lora_alpha"] / rank)
+            else:
+                arrays[name] = rebuild(params, leaves_by_path(parts[name]), directory)
+        return arrays
 
-    online = values_from({name: part for name, part in learnt.items() if name != "q"})
-    policy = online.pop("policy", params)
-    renderer = LiveRenderer(tokeniser, TEMPLATES[config_of_run["transcripts"]["template"]])
-    allowed = allowed_tokens(config.vocabulary, np.array(metadata["emitted"], np.int64), renderer)
+    online = whole({name: part for name, part in saved["train"]["learnt"].items() if name != "q"})
+    renderer = LiveRenderer(tokeniser, TEMPLATES[metadata["config"]["transcripts"]["template"]])
     model = ValueModel(
-        config, graph, policy, values_from(target), online, recipe_of(metadata["recipe"]), tokeniser, renderer,
-        allowed, training["reward_scale"], bounds,
+        config, graph, online.pop("policy", params), whole(saved["train"].get("target") or {}), online,
+        recipe_of(metadata["recipe"]), tokeniser, renderer,
+        allowed_tokens(config.vocabulary, np.array(metadata["emitted"], np.int64), renderer), training["reward_scale"],
+        (float(training["value_min"]), float(training["value_max"])),  # infinite ones are texts
     )  # fmt: skip
     return model, metadata
 
@@ -124,72 +114,93 @@ def allowed_tokens(vocabulary: int, emitted: np.ndarray, renderer: LiveRenderer)
     return allowed
 
 
-# Programs that write with a model: pure functions of its parameters and of the numbers of a decoding.
+def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
+    """A decoder as functions of its parameters."""
+
+    def decoder(params: Any) -> Any:
+        return nnx.merge(graph, params)
+
+    return ModelFunctions(
+        lambda params, *inputs: decoder(params)(*inputs), lambda params, hidden: decoder(params).logits(hidden),
+        config.width, config.vocabulary, decoder,
+    )  # fmt: skip
 
 
-class DecodingNumbers(NamedTuple):
-    """The numbers of a decoding; they are arguments of the program, so changing them compiles nothing."""
-
-    sampling: TokenSampling
-    logits: jax.Array  # factor of the policy's logits: 1, or 0 to decode without them
-    beta: jax.Array
-    clip: jax.Array
-    rerank_values: jax.Array
-    rerank_log_prob: jax.Array
-    wanted_return: jax.Array  # divided by the scale of rewards
+# ---- programs that write with a model: pure functions of its parameters and of the numbers of a decoding
 
 
-class Written(NamedTuple):
-    """The generated texts, one per context."""
+class Writer:
+    """The policy's decoder, as `generate` and `search` take it.
 
-    tokens: jax.Array  # with the end mark if it was generated; arbitrary after `lengths`. [B, N]
-    lengths: jax.Array  # [B]
-    log_prob: jax.Array  # of the whole text, shift included. [B]
-    log_probs: jax.Array  # of each token. [B, N]
+    Its logits are multiplied by a factor before the shift is added; with a factor of 0 only the shift decides. It may
+    be conditioned on the episode's return at the first token (the recipe decision_transformer).
+    """
+
+    def __init__(self, model: ValueModel, weights: Weights, numbers: dict[str, Any]):
+        """`numbers`: see `ValueWriter`."""
+        policy, target, online = weights
+        if model.recipe.of_replies:
+            target = target | {"trunk": policy}  # Q reads the policy's hidden states
+        self.decoder = nnx.merge(model.graph, policy)
+        self.config, self.read = self.decoder.config, self.decoder.read
+        self.shifting = ShiftArguments(numbers["beta"], numbers["clip"], target, online, model.bounds)
+        self._factor, self._wanted = numbers["logits"], numbers["wanted_return"]
+        self._condition = online.get("condition")
+
+    def logits(self, hidden: jax.Array) -> jax.Array:
+        return self._factor * self.decoder.logits(hidden)
+
+    def added(self, segments: jax.Array) -> jax.Array | None:
+        """What is added to the embeddings of contexts. [B, L, width]"""
+        if self._condition is None:
+            return None
+        first = jnp.arange(segments.shape[1])[None] == jnp.argmax(segments > 0, 1)[:, None]
+        return values.condition(self._condition, jnp.broadcast_to(self._wanted, segments.shape), first)
+
+    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
+        reading: tuple[PrefixState, jax.Array] = self.decoder.begin(tokens, segments, room, self.added(segments))
+        return reading
 
 
 def make_program(model: ValueModel, kind: str, count: int, length: int, clipped: bool) -> Any:
-    """Makes a function to compile: (policy, target, online, tokens, segments, key, drawn, numbers) -> `Written`.
+    """Makes a function to compile: (weights, tokens, segments, key, drawn, numbers) -> what it writes, per context.
+
+    It returns the tokens, with the end mark if it was generated and anything after the text's end, [B, N]; the lengths
+    of the texts, [B]; the log-probability of each text, shift included, [B]; and of each of its tokens, [B, N].
 
     The model gives only the structure; parameters are arguments of the function. `kind`: sample, beam or rerank, with
     `count` beams or candidates. A text of fewer than `length` tokens ends where the model's context is full. If `drawn`
     has more rows than there are contexts, each context is read once, and continued by as many neighbours.
     """
     language = as_functions(model.graph, model.config)
-    shift = make_shift(language, clipped) if model.recipe.per_token else None
-    allowed, bounds = jnp.asarray(model.allowed), model.bounds
+    shift = values.make_shift(language, clipped) if model.recipe.per_token else None
+    allowed, keys_of = jnp.asarray(model.allowed), jax.vmap(jax.random.fold_in, (None, 0))  # one key per number
 
     def program(
-        policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, key: jax.Array,
-        drawn: jax.Array, numbers: DecodingNumbers,
-    ) -> Written:  # fmt: skip
-        decoder = nnx.merge(model.graph, policy)
-        writer: Any = Writer(decoder, numbers.logits, online.get("condition"), numbers.wanted_return)
-        if model.recipe.of_replies:
-            target = target | {"trunk": policy}  # Q reads the policy's hidden states
-        shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, bounds)
-        contexts, repeats = (tokens, segments), len(drawn) // len(tokens)
-        keys_of = jax.vmap(jax.random.fold_in, (None, 0))  # one key per number
-        keys = keys_of(key, drawn)
+        weights: Weights, tokens: jax.Array, segments: jax.Array, key: jax.Array, drawn: jax.Array, numbers: Any
+    ) -> tuple[jax.Array, ...]:
+        writer: Any = Writer(model, weights, numbers)
+        contexts, repeats, keys = (tokens, segments), len(drawn) // len(tokens), keys_of(key, drawn)
         if kind == "rerank":
             keys, repeats = jax.vmap(keys_of, (0, None))(keys, jnp.arange(count)).reshape(-1), repeats * count
         rows: tuple[jax.Array, jax.Array] = repeat_rows(contexts, repeats)
         limits, left, ended = limit(model.config, rows[1], allowed, model.renderer.stop, length)
-        memory: Any = begin_shift(language, shifting, *contexts, length, clipped) if shift else ()
-        inputs: dict[str, Any] = {"shift": shift, "arguments": shifting, "carry": repeat_rows(memory, repeats)}
+        memory: Any = values.begin_shift(language, writer.shifting, *contexts, length, clipped) if shift else ()
+        inputs: dict[str, Any] = {"shift": shift, "arguments": writer.shifting, "carry": repeat_rows(memory, repeats)}
         if kind == "beam":
             generated = search(writer, *rows, count, limits, length, **inputs)
         else:
-            generated = generate(writer, *contexts, keys, numbers.sampling, limits, length, **inputs, repeats=repeats)
+            sampling = TokenSampling(numbers["temperature"], numbers["top_k"], numbers["top_p"])
+            generated = generate(writer, *contexts, keys, sampling, limits, length, **inputs, repeats=repeats)
         lengths = jnp.minimum(generated.lengths, left)  # without a forced end mark
         log_probs = jnp.where(ended, 0.0, generated.log_probs)
-        written = Written(generated.tokens, lengths, log_probs.sum(1), log_probs)
+        written = generated.tokens, lengths, log_probs.sum(1), log_probs
         if kind != "rerank":
             return written
-        value = value_of_texts(language, model.recipe, shifting, *rows, generated.tokens, lengths)
-        rank = numbers.rerank_values * value + numbers.rerank_log_prob * written.log_prob
+        value = values.value_of_texts(language, model.recipe, writer.shifting, *rows, generated.tokens, lengths)
+        rank = numbers["rerank_values"] * value + numbers["rerank_log_prob"] * written[2]
         best = jnp.arange(len(drawn)) * count + rank.reshape(-1, count).argmax(1)
-        return Written(*(array[best] for array in written))
+        return tuple(array[best] for array in written)
 
     return program
 
@@ -210,63 +221,24 @@ def limit(
 
 
 def make_probabilities(model: ValueModel) -> Any:
-    """The function of `ValueWriter.probabilities`: (..., tokens [1, T], segments, numbers) -> three arrays [T, V]."""
+    """Makes the function of `ValueWriter.probabilities`: (weights, tokens [1, T], segments, numbers) -> 3 x [T, V]."""
     language, allowed = as_functions(model.graph, model.config), jnp.asarray(model.allowed)
 
+    def odds_of(logits: jax.Array) -> jax.Array:
+        return jax.nn.softmax(jnp.where(allowed, logits, -jnp.inf), -1)
+
     def probabilities(
-        policy: Any, target: Any, online: Any, tokens: jax.Array, segments: jax.Array, numbers: DecodingNumbers
+        weights: Weights, tokens: jax.Array, segments: jax.Array, numbers: Any
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        writer, added = nnx.merge(model.graph, policy), None
-        if model.recipe.conditioned:
-            first = jnp.arange(tokens.shape[1])[None] == 0
-            added = condition(online["condition"], jnp.broadcast_to(numbers.wanted_return, tokens.shape), first)
-        logits = writer.logits(writer(tokens, segments, added))[0]
+        writer = Writer(model, weights, numbers)
+        logits = writer.decoder.logits(writer.decoder(tokens, segments, writer.added(segments)))[0]
         shift = advantage = jnp.zeros_like(logits)
         if model.recipe.per_token:
-            shifting = ShiftArguments(numbers.beta, numbers.clip, target, online, model.bounds)
-            advantage = advantages(language, shifting, tokens, segments)[0]
-            shift = jnp.minimum(numbers.beta * advantage, numbers.clip)
-        policy_odds, shifted_odds = (
-            jax.nn.softmax(jnp.where(allowed, array, -jnp.inf), -1)
-            for array in (logits, numbers.logits * logits + shift)
-        )
-        return policy_odds, shifted_odds, advantage
+            advantage = values.advantages(language, writer.shifting, tokens, segments)[0]
+            shift = jnp.minimum(numbers["beta"] * advantage, numbers["clip"])
+        return odds_of(logits), odds_of(numbers["logits"] * logits + shift), advantage
 
     return probabilities
-
-
-def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
-    """A decoder as functions of its parameters."""
-
-    def decoder(params: Any) -> Any:
-        return nnx.merge(graph, params)
-
-    return ModelFunctions(
-        lambda params, *inputs: decoder(params)(*inputs), lambda params, hidden: decoder(params).logits(hidden),
-        config.width, config.vocabulary, decoder,
-    )  # fmt: skip
-
-
-class Writer:
-    """A decoder whose logits are multiplied by a factor before the shift is added.
-
-    It may be conditioned on the episode's return at the first token (the recipe decision_transformer).
-    """
-
-    def __init__(self, decoder: Decoder, factor: jax.Array, params: Any, wanted: jax.Array):
-        """With a factor of 0 only the shift decides. `params`: of `offline.values.condition`, or None."""
-        self._decoder, self._factor, self._params, self._wanted = decoder, factor, params, wanted
-        self.config, self.read = decoder.config, decoder.read
-
-    def logits(self, hidden: jax.Array) -> jax.Array:
-        return self._factor * self._decoder.logits(hidden)
-
-    def begin(self, tokens: jax.Array, segments: jax.Array, room: int) -> tuple[PrefixState, jax.Array]:
-        if self._params is None:
-            return self._decoder.begin(tokens, segments, room)
-        first = jnp.arange(tokens.shape[1])[None] == jnp.argmax(segments > 0, 1)[:, None]
-        added = condition(self._params, jnp.broadcast_to(self._wanted, tokens.shape), first)
-        return self._decoder.begin(tokens, segments, room, added)
 
 
 def make_replies(
@@ -306,6 +278,8 @@ def make_replies(
     return sample
 
 
+# ---- writing
+
 SHARED_FROM = 64  # equal contexts of this length are read once; for shorter ones, compiling a program takes longer
 WIDTHS = 32  # contexts are padded to a multiple of this; a smaller one saves reading but compiles more programs
 
@@ -328,7 +302,10 @@ class Reply(NamedTuple):
 
 
 class ValueWriter:
-    """Writes with a model, and caches its compiled programs."""
+    """Writes with a model, and caches its compiled programs.
+
+    The numbers of a decoding are arguments of the programs, so changing them compiles nothing.
+    """
 
     def __init__(self, model: ValueModel, as_drawn: bool = False):
         """Parameters are put on the devices at their first use.
@@ -336,8 +313,8 @@ class ValueWriter:
         `as_drawn`: whether probabilities are those at the temperature of the decoding, rather than at 1.
         """
         self.model, self._as_drawn = model, as_drawn
-        self.programs: dict[tuple[Any, ...], Any] = {}
-        self._placed: dict[Mesh, tuple[Any, ...]] = {}
+        self._programs: dict[tuple[Any, ...], Any] = {}
+        self._placed: dict[Mesh, Weights] = {}
 
     def swap(self, policy: Any, target: Any, online: Any) -> None:
         self.model = self.model._replace(policy=policy, target=target, online=online)
@@ -363,24 +340,26 @@ class ValueWriter:
         Returns:
           Texts, with probabilities from logits and shift, at temperature 1 and without top-k and top-p.
         """
-        model, longest = self.model, self.model.config.max_positions
+        model, longest, size = self.model, self.model.config.max_positions, decoding.batch_size
+        kind = "sample" if decoding.kind == "greedy" else decoding.kind  # a temperature of 0
+        count = {"beam": decoding.beams, "rerank": decoding.candidates}.get(kind, 1)
+        made_for = kind, count, decoding.max_tokens, bool(np.isfinite(decoding.clip))
+        if made_for not in self._programs:
+            self._programs[made_for] = jax.jit(make_program(model, *made_for))
         replies = [Reply("", 1.0, [], np.zeros(0, np.float32))] * len(contexts)
         going_on = [row for row, tokens in enumerate(contexts) if not longest or len(tokens) < longest]
         order = sorted(going_on, key=lambda row: len(contexts[row]))
-        for start in range(0, len(order), decoding.batch_size):
-            chunk = order[start : start + decoding.batch_size]
+        for start in range(0, len(order), size):
+            chunk = order[start : start + size]
             read = [contexts[row] for row in chunk]
-            equal = count_equal(read) if decoding.kind != "beam" and len(read) == decoding.batch_size else 1
-            tokens, segments = pad_contexts(read[::equal], decoding.batch_size // equal)
-            program = self._program(decoding)
-            drawn = np.array(numbers, np.int32)[np.resize(chunk, decoding.batch_size)]
-            params, (tokens, segments, drawn) = self._place(tokens, segments, drawn)
-            written = program(*params, tokens, segments, key, drawn, self._numbers(decoding))
-            for row, tokens_of, length, log_prob, each in zip(chunk, *map(np.asarray, written), strict=False):
-                written_tokens = tokens_of[:length].tolist()
-                has_end = written_tokens[-1:] == [model.renderer.stop]
-                text = model.tokeniser.decode(written_tokens[: len(written_tokens) - has_end])
-                replies[row] = Reply(text, float(np.exp(log_prob)), written_tokens, each[:length])
+            equal = count_equal(read) if kind != "beam" and len(read) == size else 1
+            drawn = np.array(numbers, np.int32)[np.resize(chunk, size)]
+            weights, (*rows, drawn) = self._place(*pad_contexts(read[::equal], size // equal), drawn)
+            written = self._programs[made_for](weights, *rows, key, drawn, self._numbers(decoding))
+            for row, tokens, length, log_prob, each in zip(chunk, *map(np.asarray, written), strict=False):
+                said = tokens[:length].tolist()
+                text = model.tokeniser.decode(said[:-1] if said[-1:] == [model.renderer.stop] else said)
+                replies[row] = Reply(text, float(np.exp(log_prob)), said, each[:length])
         return replies
 
     def probabilities(self, tokens: Sequence[int], decoding: Decoding) -> Probabilities:
@@ -390,10 +369,10 @@ class ValueWriter:
         """
         model = self.model
         tokens = tokens[: model.config.max_positions or None]
-        if (key := ("probabilities",)) not in self.programs:
-            self.programs[key] = jax.jit(make_probabilities(model))
-        params, (padded, segments) = self._place(*pad_contexts([tokens], 1))
-        arrays = self.programs[key](*params, padded, segments, self._numbers(decoding))
+        if () not in self._programs:
+            self._programs[()] = jax.jit(make_probabilities(model))
+        weights, rows = self._place(*pad_contexts([tokens], 1))
+        arrays = self._programs[()](weights, *rows, self._numbers(decoding))
         policy, shifted, advantage = (np.asarray(array)[: len(tokens)] for array in arrays)
         return Probabilities(policy, shifted, advantage if model.recipe.per_token else None)
 
@@ -401,31 +380,23 @@ class ValueWriter:
         """A token for display: its text, or "end" for the agent's end mark."""
         return "end" if token == self.model.renderer.stop else self.model.tokeniser.decode([token])
 
-    def _place(self, *rows: np.ndarray) -> tuple[tuple[Any, ...], Any]:
+    def _place(self, *rows: np.ndarray) -> tuple[Weights, Any]:
         """Places the parameters and shards arrays [B, ...] over this host's devices if B allows it."""
-        mesh = local_mesh(len(rows[0]))
+        mesh, model = local_mesh(len(rows[0])), self.model
         if mesh not in self._placed:
-            model = self.model
             copies = NamedSharding(mesh, PartitionSpec())
             self._placed[mesh] = jax.device_put((model.policy, model.target, model.online), copies)
         return self._placed[mesh], jax.device_put(rows, NamedSharding(mesh, PartitionSpec(DATA)))
 
-    def _numbers(self, decoding: Decoding) -> DecodingNumbers:
+    def _numbers(self, decoding: Decoding) -> dict[str, jax.Array]:
+        """The numbers of a decoding, and `logits`: the factor of the policy's logits, 0 to decode without them."""
         temperature, logits = 0.0 if decoding.kind == "greedy" else decoding.temperature, float(decoding.include_logits)
         if self._as_drawn and temperature:
             temperature, logits = 1.0, logits / temperature
-        sampling = TokenSampling(jnp.float32(temperature), jnp.int32(decoding.top_k), jnp.float32(decoding.top_p))
-        ranks = decoding.rerank_values, decoding.rerank_log_prob
-        wanted = decoding.wanted_return / self.model.reward_scale
-        return DecodingNumbers(sampling, *map(jnp.float32, (logits, decoding.beta, decoding.clip, *ranks, wanted)))
-
-    def _program(self, decoding: Decoding) -> Any:
-        kind = "sample" if decoding.kind == "greedy" else decoding.kind  # a temperature of 0
-        count = {"beam": decoding.beams, "rerank": decoding.candidates}.get(kind, 1)
-        key = kind, count, decoding.max_tokens, bool(np.isfinite(decoding.clip))
-        if key not in self.programs:
-            self.programs[key] = jax.jit(make_program(self.model, *key))
-        return self.programs[key]
+        numbers = {name: getattr(decoding, name) for name in ("beta", "clip", "rerank_values", "rerank_log_prob")}
+        numbers |= {"logits": logits, "wanted_return": decoding.wanted_return / self.model.reward_scale}
+        sampling = as_arrays(TokenSampling(temperature, decoding.top_k, decoding.top_p))
+        return {name: jnp.float32(number) for name, number in numbers.items()} | sampling._asdict()
 
 
 def count_equal(contexts: Sequence[Sequence[int]]) -> int:
@@ -434,9 +405,8 @@ def count_equal(contexts: Sequence[Sequence[int]]) -> int:
     The contexts that remain must be divisible among this host's devices.
     """
     for times in (8, 4, 2) if len(contexts[0]) >= SHARED_FROM else ():
-        firsts = [row - row % times for row in range(len(contexts))]
         divisible = len(contexts) % (times * jax.local_device_count()) == 0
-        if divisible and all(contexts[row] == contexts[first] for row, first in enumerate(firsts)):
+        if divisible and all(context == contexts[row - row % times] for row, context in enumerate(contexts)):
             return times
     return 1
 
@@ -446,7 +416,7 @@ def pad_contexts(contexts: Sequence[Sequence[int]], num_rows: int) -> tuple[np.n
     return pad_rows([contexts[row % len(contexts)] for row in range(num_rows)], WIDTHS)
 
 
-# Plays text worlds: keeps the conversation of every game, and lets a policy write its next text.
+# ---- playing text worlds: keeps the conversation of every game, and lets a policy write its next text
 
 NOT_WRITTEN = -1
 
@@ -478,28 +448,29 @@ def play_tokens(
     `longest`: conversations of more tokens begin anew, see `ConversationTokens`, and only tokens since then are kept.
     0: they never begin anew, and the policy writes empty texts in a full context.
     """
-    renderer, games, talks, played = writer.model.renderer, [], [], []
+    stop, turn, games = writer.model.renderer.stop, 0, []
     for number in episodes:
-        games.append(world.game(shown=False))
-        games[-1].begin(game_seed(seed, stream, number), number)
-        talks.append(ConversationTokens(renderer, games[-1].heard, longest, decoding.max_tokens))
-    texts = [[NOT_WRITTEN] * len(talk.tokens) for talk in talks]
-    log_probs = [[0.0] * len(talk.tokens) for talk in talks]
-    turn = 0
-    while playing := [at for at, game in enumerate(games) if not game.end]:
-        contexts = [talks[at].context() for at in playing]
+        game = world.game(shown=False)
+        game.begin(game_seed(seed, stream, number), number)
+        talk = ConversationTokens(writer.model.renderer, game.heard, longest, decoding.max_tokens)
+        count = len(talk.tokens)
+        games.append((game, talk, [NOT_WRITTEN] * count, [0.0] * count))
+    while playing := [at for at, (game, *_) in enumerate(games) if not game.end]:
+        contexts = [games[at][1].context() for at in playing]
         written = writer.write(contexts, decoding, jax.random.fold_in(key, turn), playing)
         world.expect([reply.text for reply in written])
         for at, reply in zip(playing, written, strict=True):
-            games[at].say(reply.text)
-            mark = [] if reply.tokens[-1:] == [renderer.stop] else [renderer.stop]
-            talks[at].said(reply.tokens + mark)
-            after = mark + talks[at].heard(games[at].heard)
-            texts[at] += [turn] * len(reply.tokens) + [NOT_WRITTEN] * len(after)
-            log_probs[at] += reply.log_probs.tolist() + [0.0] * len(after)
+            game, talk, texts, log_probs = games[at]
+            game.say(reply.text)
+            mark = [] if reply.tokens[-1:] == [stop] else [stop]
+            talk.said(reply.tokens + mark)
+            after = mark + talk.heard(game.heard)
+            texts += [turn] * len(reply.tokens) + [NOT_WRITTEN] * len(after)
+            log_probs += reply.log_probs.tolist() + [0.0] * len(after)
         turn += 1
-    for game, talk, text, of_text in zip(games, talks, texts, log_probs, strict=True):
-        played.append(Played(game.record(), talk.tokens, text, of_text))
+    played = []
+    for game, talk, texts, log_probs in games:
+        played.append(Played(game.record(), talk.tokens, texts, log_probs))
         game.close()
     return played
 

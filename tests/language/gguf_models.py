@@ -15,7 +15,7 @@ from flax import nnx
 from own_models import make_random
 
 from motif_jax.language.config import make_config
-from motif_jax.language.hub import hub_tensors
+from motif_jax.language.hub import parts_of
 
 TEXTS = [
     "Goal of the agent: go to the red ball. You see a grey key 2 steps left and 13 steps forward, a wall",
@@ -67,19 +67,18 @@ def tensors_of(family: str, width: int = WIDTH) -> dict[str, np.ndarray]:
     from motif_jax.devices.parameters import leaves_by_path
 
     model = make_model(family, width)
-    tensors = {}
-    for path, leaf in leaves_by_path(nnx.state(model, nnx.Param)).items():
-        name, array = ".".join(path), np.asarray(leaf)
-        place = hub_tensors(model.config)[name]
-        blocks = name.startswith("stack.blocks.")
-        for number, part in enumerate(array if blocks else array[None]):
-            part = part.T if place.transposed else part
-            theirs = THEIRS[name.removeprefix("stack.blocks.")]
-            if family == "llama" and theirs.startswith(("attn_q.", "attn_k.")):  # as convert_hf_to_gguf.py does it
-                heads = model.config.heads if "_q" in theirs else model.config.kv_heads
-                halves = part.reshape(heads, 2, len(part) // heads // 2, *part.shape[1:])
-                part = halves.swapaxes(1, 2).reshape(part.shape)
-            tensors[f"blk.{number}.{theirs}" if blocks else theirs] = np.ascontiguousarray(part)
+    leaves, tensors = leaves_by_path(nnx.state(model, nnx.Param)), {}
+    for part in parts_of(model.config, leaves):
+        theirs, array = (
+            THEIRS[".".join(part.path).removeprefix("stack.blocks.")],
+            np.asarray(leaves[part.path])[part.index],
+        )
+        array = array.T if part.transposed else array
+        if family == "llama" and theirs.startswith(("attn_q.", "attn_k.")):  # as convert_hf_to_gguf.py does it
+            heads = model.config.heads if "_q" in theirs else model.config.kv_heads
+            halves = array.reshape(heads, 2, len(array) // heads // 2, *array.shape[1:])
+            array = halves.swapaxes(1, 2).reshape(array.shape)
+        tensors[theirs if part.index is ... else f"blk.{part.index}.{theirs}"] = np.ascontiguousarray(array)
     return tensors
 
 

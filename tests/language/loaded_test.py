@@ -3,7 +3,6 @@
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import on_devices
@@ -94,18 +93,7 @@ def test_a_tokeniser_with_more_tokens_than_the_model_has_is_refused(tmp_path):
 # ---- eight devices
 
 
-def total_loss(model, tokens):
-    odds = jax.nn.log_softmax(model.logits(model(tokens, jnp.ones(tokens.shape, int))))
-    return -jnp.take_along_axis(odds[:, :-1], tokens[:, 1:, None], -1).sum()
-
-
 def compare_devices(folder: str) -> None:
-    from jax.sharding import NamedSharding
-    from jax.sharding import PartitionSpec as P
-
-    from motif_jax.devices.mesh import make_mesh, map_update, place, shard, shardings, total
-    from motif_jax.language.adapt import sharding_rules
-
     for name in ("qwen3", "t5"):
         one = motif_jax.load_language(f"{folder}/{name}", num_devices=1)
         many = motif_jax.load_language(f"{folder}/{name}", fsdp=2, tensor=2)
@@ -114,31 +102,10 @@ def compare_devices(folder: str) -> None:
         np.testing.assert_allclose(many.score(CONTEXTS, ACTIONS), one.score(CONTEXTS, ACTIONS), rtol=1e-4)
         assert many.generate(CONTEXTS, 4, seed=1) == one.generate(CONTEXTS, 4, seed=1)
 
-    graph, params = nnx.split(make_own("qwen3"))
-    tokens = np.random.default_rng(0).integers(3, 40, (8, 7))
-
-    def update(params, tokens):
-        loss, gradient = jax.value_and_grad(lambda params: total_loss(nnx.merge(graph, params), tokens))(params)
-        gradient = total(gradient)
-        return jax.tree.map(lambda leaf, step: leaf - 1e-3 * step, params, gradient), total(loss)
-
-    ends = []
-    for sizes in ((1, 1, 1), (2, 2, 2)):
-        mesh = make_mesh(int(np.prod(sizes)), *sizes[1:])
-        rules = sharding_rules(make_own("qwen3").config, sizes[2])
-        results = shardings(params, mesh, rules), NamedSharding(mesh, P())
-        program = map_update(update, mesh, 0, results=results)
-        state = place(jax.tree.map(np.asarray, params), mesh, rules)
-        for _ in range(2):
-            state, loss = program(state, shard(tokens, mesh))
-        ends.append((jax.tree.map(np.asarray, state), float(loss)))
-    assert np.isclose(ends[0][1], ends[1][1], rtol=1e-5)
-    for a, b in zip(*(jax.tree.leaves(end[0]) for end in ends), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-4 * max(1, np.abs(a).max()))
-
 
 @pytest.mark.slow
 def test_eight_devices_give_what_one_gives(tmp_path):
+    """Updates of sharded parameters: devices/mesh_test.py."""
     for name in ("qwen3", "t5"):
         write_own(name, tmp_path / name)
     on_devices(8, compare_devices, str(tmp_path))

@@ -8,7 +8,7 @@ from small_models import ALL, compute_logits, logits_of, make_small, some_tokens
 
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.language.config import config_from_hub, config_to_hub
-from motif_jax.language.hub import hub_tensors, read_language_model, write_language_model
+from motif_jax.language.hub import parts_of, read_language_model, write_language_model
 from motif_jax.language.model import relative_buckets
 
 TOKENS, ANSWERS = some_tokens(), some_tokens(length=6, seed=1)
@@ -48,18 +48,15 @@ def test_gradients_are_the_same(name):
         odds = jax.nn.log_softmax(compute_logits(name, params, *inputs(small)))
         return (jnp.take_along_axis(odds, targets[..., None], -1)[..., 0] * weight).sum()
 
-    ours = {
-        ".".join(path): np.asarray(leaf) for path, leaf in leaves_by_path(jax.jit(jax.grad(loss))(small.params)).items()
-    }
+    ours = leaves_by_path(jax.jit(jax.grad(loss))(small.params))
     odds = torch.log_softmax(their_logits(small.theirs), -1)
     small.theirs.zero_grad()
     (torch.gather(odds, -1, torch.tensor(targets)[..., None])[..., 0] * torch.tensor(weight)).sum().backward()
     theirs = {name: parameter.grad.numpy() for name, parameter in small.theirs.named_parameters()}
-    for name, gradient in ours.items():
-        place = hub_tensors(small.config)[name]
-        for block, part in enumerate(gradient if "{}" in place.name else gradient[None]):
-            wanted = place.ours(theirs[place.name.format(block)])
-            np.testing.assert_allclose(part, wanted, atol=1e-4 * max(1, np.abs(wanted).max()), rtol=0, err_msg=name)
+    for part in parts_of(small.config, ours):
+        wanted = part.ours(theirs[part.name])
+        near = {"atol": 1e-4 * max(1, np.abs(wanted).max()), "rtol": 0, "err_msg": part.name}
+        np.testing.assert_allclose(ours[part.path][part.index], wanted, **near)
 
 
 @pytest.mark.parametrize("name", ALL)
