@@ -283,18 +283,20 @@ def make_playing(
     model: Model | None = None
     writer: ValueWriter | None = None
     only: int | Weights | None = None
-    sources: RewardSources | None = None
+    of_actions = contender.path and not contender.decoding and not is_language_model(contender.path)
+    # Before a language model: this may load the workdir's policy, and fails at once on a wrong reward.
+    sources = RewardSources() if of_actions else sources_of_workdir(config, workdir)
     if contender.decoding:
         writer = load_writer(config, workdir, contender, flag, loaded)
         metadata["recipe"] = writer.model.recipe.name
         if any(map(math.isfinite, bounds := writer.model.bounds)):
             metadata["bounds"] = to_plain(bounds)
-    elif is_language_model(contender.path):
+    elif contender.path and not of_actions:
         language = replace(config.policy.language, model=contender.path, weights=PRETRAINED, head=SCORE, lora_rank=0)
         changed = replace(config, policy=replace(config.policy, language=language))
         _, model = make_language_policy(changed, world, workdir, learns=False)
         metadata["formula"] = language.formula
-    elif contender.path:
+    elif of_actions:
         path = str(workdir) if contender.path == "." else contender.path
         trusted = trusted_classes(config, config.policy.network)
         model, trained, sources = load(path, contender.step, world, flag, trusted)
@@ -309,9 +311,7 @@ def make_playing(
             only = find_behaviour(contender.option, plan) if contender.option else None
         names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
         metadata |= {"options": names} if names else {}
-    if sources is None:
-        sources = sources_of_workdir(config, workdir)
-    elif not sources.learnt:
+    if of_actions and not sources.learnt:
         of_workdir = (one for one in sources_of_workdir(config, workdir) if one.source.is_learnt)
         sources = RewardSources([*of_workdir, *sources])
     metadata["parameters"] = sum_of(model) if model else writer.model.checksum() if writer else None
