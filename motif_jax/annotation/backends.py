@@ -181,10 +181,7 @@ class Prompted(CaptionBackend):
     def cache_metadata(self, model: str) -> dict[str, Any]:
         """As version 0.1 wrote it, so that its caches are read: with the prompt's texts, and other names."""
         template, metadata = self.template, {"sampling": None} | super().cache_metadata(model)
-        for name, earlier in {"opened": "model", "vllm": "engine"}.items():
-            if name in metadata:
-                metadata[earlier] = metadata.pop(name)
-        metadata |= metadata.pop("server", {})
+        metadata["model"] = metadata.pop("opened")
         return metadata | {name: getattr(template, name) for name in ("system", "request", "captions", "retry")}
 
     def check(self) -> None:
@@ -222,8 +219,7 @@ class Prompted(CaptionBackend):
 
     @property
     def both_orders(self) -> float:
-        # In mode score, each answer of a model that can be given a text to continue is of both orders.
-        return {"reason": super().both_orders, "score": float(not self.continues), "rate": 0.0}[self.section.mode]
+        return {"reason": super().both_orders, "score": 1.0, "rate": 0.0}[self.section.mode]
 
     def labelling(self) -> dict[str, Any]:
         labelling = super().labelling()
@@ -243,6 +239,11 @@ class Model(Prompted):
     def cache_metadata(self, model: str) -> dict[str, Any]:
         """See `Prompted`; with a hash, because many models have the same name."""
         return super().cache_metadata(model) | {"weights": model_hash(self.section.model)}
+
+    @property
+    def both_orders(self) -> float:
+        # In mode score, each answer is of both orders.
+        return super().both_orders if self.section.mode == "reason" else 0.0
 
     @property
     def version(self) -> str:
@@ -292,6 +293,10 @@ class Vllm(Prompted):
         engine = {"dtype": options.dtype, "quantization": options.quantization, "extra": options.extra}
         return super().metadata() | {"vllm": engine}
 
+    def cache_metadata(self, model: str) -> dict[str, Any]:
+        metadata = super().cache_metadata(model)
+        return metadata | {"engine": metadata.pop("vllm")}
+
     def check(self) -> None:
         super().check()
         check_vllm(self.section.model)
@@ -317,6 +322,10 @@ class Server(Prompted):
     def metadata(self) -> dict[str, Any]:
         server = self.section.server
         return super().metadata() | {"server": {"extra": server.extra, "prefill": server.prefill}}
+
+    def cache_metadata(self, model: str) -> dict[str, Any]:
+        metadata = super().cache_metadata(model)
+        return metadata | metadata.pop("server")
 
     def check(self) -> None:
         super().check()

@@ -190,7 +190,7 @@ class RuleServer(Server):
         return metadata
 
     def check(self) -> None:
-        Prompted.check(self)
+        Prompted.check(self)  # not Server's, of an address and a key: this judge starts its own server
         Lexicon(self.texts, self.section.goal)
         words = OWN_WORDS[self.template.one]
         if len(self.template.verdicts) < len(words):

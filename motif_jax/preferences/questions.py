@@ -69,7 +69,7 @@ class Questions:
     def labels(self, prob: np.ndarray, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
         """P(second is better) of each question, in its own order, from that of pairs; NaN: unknown. [M] -> [Q]"""
         labels, asking = np.full(len(self), np.nan, np.float32), self.of_pair[rows] >= 0
-        labels[self.of_pair[rows][asking]] = np.where(self.turned[rows], 1 - prob, prob)[asking]
+        labels[self.of_pair[rows][asking]] = np.where(self.turned[rows][asking], 1 - prob[asking], prob[asking])
         return labels
 
     def rows(self) -> np.ndarray:

@@ -142,7 +142,8 @@ class Training:
     """A training at work: its state, its progress, and the files that it writes."""
 
     def __init__(self, job: TrainingJob, session: Session, stack: contextlib.ExitStack):
-        self.job, (self.stage, self.section, self.hosts, self.stop, _, mesh) = job, session
+        self.job, self.stage, self.section = job, session.stage, session.section
+        self.hosts, self.stop = session.hosts, session.stop
         self.checkpoints = stack.enter_context(self.stage.checkpoints(self.section.keep_checkpoints))
         state, self.done, number, folder = job.state, Done(), -1, self.stage.path / "checkpoints"
         if latest := latest_of_all(self.checkpoints, folder, self.hosts):
@@ -156,7 +157,7 @@ class Training:
                 print_line(f"{self.stage.name}: going on after {number:,} updates")
         self.hosts.agree(Vote.GO_ON)
         self.hosts.check_same("a state", [number, state])
-        self.state, self.first = replicate(state, mesh), self.done.steps
+        self.state, self.first = replicate(state, session.mesh), self.done.steps
         self.started = self.saved = time.monotonic()
         logs = self.section.tensorboard, self.section.wandb, job.metadata.get("config")
         self.metrics = stack.enter_context(self.stage.metrics("steps", self.first or -1, *logs))

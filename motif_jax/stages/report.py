@@ -112,7 +112,8 @@ def run(config: ReportConfig, workdir: Path) -> None:
 def compose(config: ReportConfig, workdir: Path) -> str:
     """The whole page as HTML."""
     others = [path for path in other_runs(config) if path.resolve() != workdir.resolve()]
-    record, *_ = runs = [read_record(path) for path in (workdir, *others)]
+    runs = [read_record(path) for path in (workdir, *others)]
+    record = runs[0]
     watched = Run(record.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
     played = [(one.path == ".", watched[one.name]) for one in record.players[""] if one.name in watched]
     replays = figures.replay_blocks(played, config.report.replays)
@@ -509,7 +510,8 @@ def training(variants: Variants) -> list[str]:
 def runs_table(variants: Variants, home: Path) -> str:
     """All runs with links to their own pages; as CSV also with the figures of each."""
     rows, sheet = [], []
-    players = [player for _, run in with_results(variants) if (player := run.evaluated)]
+    in_order = [run for ran in variants.values() for _, run in sorted(ran.items())]
+    players = [player for run in in_order if (player := run.evaluated)]
     shown = figures.in_order(figure for player in players for figure in player.figures)
     for name, ran in variants.items():
         for seed, run in sorted(ran.items()):

@@ -110,12 +110,12 @@ class Renderer:
         self._agent, self._closes = np.zeros((2, len(self._pieces)), bool)
         self._agent[texts] = self._agent[texts + 1] = is_action
         # An utterance closes with the last token of its end mark, or of its text if the mark is empty.
-        sizes = self._sizes[self._pieces]
+        sizes = self._sizes.astype(np.int32)[self._pieces]
         closing = texts + (sizes[texts + 1] > 0)
         self._reward = np.zeros(len(self._pieces), np.float32)
         self._closes[closing], self._reward[closing] = is_action, turns.reward[kept]
-        ends, actions = np.append(0, np.cumsum(sizes)), np.append(0, np.cumsum(turns.is_action))
-        self.lengths: np.ndarray = ends[self._lasts] - ends[self._firsts]  # tokens per episode. [E] int64
+        actions, ends = np.append(0, np.cumsum(turns.is_action)), np.cumsum(sizes, dtype=np.int64)[self._lasts - 1]
+        self.lengths: np.ndarray = np.diff(ends, prepend=0)  # tokens per episode. [E] int64
         self.num_actions: np.ndarray = actions[turns.ends] - actions[turns.starts]  # of each episode. [E] int64
         if not apart and all(isinstance(mark, str) for mark in template):  # special tokens keep their neighbours apart
             self._check_pieces([*turns.texts, *map(str, template)], tokeniser)

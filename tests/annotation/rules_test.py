@@ -64,27 +64,39 @@ def test_the_worth_of_a_caption_is_the_sum_over_the_rules_that_match_its_lines()
 
 
 # From best to worst; those in one set are worth the same.
-ORDER = [
-    {"You kill the gnome!  Welcome to experience level 3."},
-    {"You kill the newt!", "You descend the stairs.", "You destroy the kobold zombie!"},
-    {"$ - 12 gold pieces."},
-    {"You find a hidden door."},
-    {"You hit the jackal.", "f - a dagger.", "This food really hits the spot!  You finish eating the food ration."},
-    {"You see here a dagger.", "The door opens."},
-    {"", "You hear a door open.", "You see here a newt corpse.", "The kitten bites the newt."},
-    {"It's a wall.", "The jackal bites!", "You stop.  Your kitten is in the way!"},
-    {"You are beginning to feel hungry."},
-    {"You faint from lack of food.  You regain consciousness."},
-    {"You die..."},
-]
+ORDER = {
+    "defaultgoal": [
+        {"You kill the gnome!  Welcome to experience level 3."},
+        {"You kill the newt!", "You descend the stairs.", "You destroy the kobold zombie!"},
+        {"$ - 12 gold pieces."},
+        {"You find a hidden door."},
+        {"You hit the jackal.", "f - a dagger.", "This food really hits the spot!  You finish eating the food ration."},
+        {"You see here a dagger.", "The door opens."},
+        {"", "You hear a door open.", "You see here a newt corpse.", "The kitten bites the newt."},
+        {"It's a wall.", "The jackal bites!", "You stop.  Your kitten is in the way!"},
+        {"You are beginning to feel hungry."},
+        {"You faint from lack of food.  You regain consciousness."},
+        {"You die..."},
+    ],
+    "gold": [
+        {"$ - 12 gold pieces.", "$ - 1 gold piece."},
+        {"You find a hidden door."},
+        {"The door opens.", "You finish eating."},
+        {"", "You see here a dagger.", "You kill the newt!", "You hear someone counting money.", "It's a wall."},
+        {"You descend the stairs."},
+        {"Your purse feels lighter."},
+        {"You die..."},
+    ],
+}
 
 
-def test_captions_are_ordered_by_worth():
-    lexicon = Lexicon(NETHACK, "defaultgoal")
-    for better, worse in itertools.pairwise(ORDER):
+@pytest.mark.parametrize("goal", ORDER)
+def test_captions_are_ordered_by_worth(goal):
+    lexicon = Lexicon(NETHACK, goal)
+    for better, worse in itertools.pairwise(ORDER[goal]):
         for first, second in itertools.product(better, worse):
             assert lexicon.answer(Question(first, second)).yes == 0.0, (first, second)
             assert lexicon.answer(Question(second, first)).yes == 1.0, (first, second)
-    for same in ORDER:
+    for same in ORDER[goal]:
         for first, second in itertools.product(same, same):
             assert lexicon.answer(Question(first, second)).yes == 0.5, (first, second)

@@ -114,3 +114,12 @@ def test_wordle_has_the_colours_and_ends_of_textarenas():
         assert won == (env.state.rewards == {0: 1} and letters == "GGGGG")
         wins += won
     assert 0.3 * GAMES < wins < 0.7 * GAMES
+
+
+def test_training_and_evaluation_have_other_games():
+    game, seeds = world_of("Guess").game(), {}
+    for stream in (SeedStream.TRAIN, SeedStream.EVALUATE):
+        for episode in range(50):
+            game.begin(game_seed(0, stream, episode), episode)
+            seeds.setdefault(stream, set()).add(game.hidden % 2)
+    assert seeds == {SeedStream.TRAIN: {0}, SeedStream.EVALUATE: {1}}

@@ -147,6 +147,17 @@ def test_a_group_records_steps_and_starts_new_episodes(capsys):
     assert capsys.readouterr().out == ""  # environments keep quiet
 
 
+def test_each_episode_has_a_seed_of_its_own_and_streams_share_none(monkeypatch):
+    game, seeds = Walk(goal=50).game(), []
+    reset = game._env.reset
+    monkeypatch.setattr(game._env, "reset", lambda seed: (seeds.append(seed), reset(seed=seed))[1])
+    for stream in (SeedStream.TRAIN, SeedStream.EVALUATE):
+        for episode in range(20):
+            game.reset(game_seed(1, stream, episode), episode)
+    assert len({*seeds}) == 40
+    assert [seed % 2 for seed in seeds] == [0] * 20 + [1] * 20
+
+
 def test_time_limits_truncate_and_ends_terminate():
     for world in (Walk(max_episode_steps=2, goal=9), Walk(goal=9, cut=2)):
         game = play(world, [1, 0], episode=2)

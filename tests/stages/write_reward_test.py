@@ -345,10 +345,9 @@ def tried():
     gold = np.array([sum("gold" in caption for caption in captions) for captions in recorded.captions])
     first, second = gold[pairs].T
     judged = job.Pairs(pairs, np.where(first == second, 0.5, second > first))
-    evidence = job.Evidence.__new__(job.Evidence)  # without a judge
-    evidence.recorded, evidence.choosing, evidence.learnt, evidence.readable = recorded, judged, None, READABLE
-    evidence.texts = ["\n".join(captions) for captions in recorded.captions]
-    evidence.brief = Brief("gold", "", READABLE, {}, job.liked_captions(recorded.captions, judged))
+    texts = ["\n".join(captions) for captions in recorded.captions]
+    brief = Brief("gold", "", READABLE, {}, job.liked_captions(recorded.captions, judged))
+    evidence = job.Evidence(recorded, texts, READABLE, judged, judged, brief, None)
 
     def run(program):
         results = evidence.examine(check(program, READABLE))

@@ -197,7 +197,8 @@ def all_words() -> tuple[str, ...]:
     """Returns texts with all words of prompts, in all wordings, for a language model that is trained from scratch."""
     texts = [  # of missions
         "go to the a an object, then pick up and open, after you put next to .",
-        "aller être allé attraper avoir attrapé ouvrir ouvert poser à côté d'une d'un l'objet un la le, puis et après",
+        "aller à être allé attraper avoir attrapé ouvrir ouvert poser "
+        "à côté de d'une d'un l'objet un la le, puis et après",
     ]
     for part in (*ENGLISH, *FRENCH):
         texts += [part] if isinstance(part, str) else part.values() if isinstance(part, Mapping) else part

@@ -62,7 +62,10 @@ class RecordedEpisodes:
         """`rollouts`: [T + 1, B, ...]; `episodes`: of their steps, [T, B]; -1: of one without an end."""
         self.rollouts, self._episodes = rollouts, episodes
         self.episode = self.whole(episodes)  # of each step. [N]
-        self.shown = [decode(caption) for caption in self.column(CAPTION)]  # what each step led to
+        known = dict[bytes, str]()  # captions repeat
+        self.shown = [  # what each step led to
+            known.get(key := row.tobytes()) or known.setdefault(key, decode(row)) for row in self.column(CAPTION)
+        ]
         self.captions: list[list[str]] = [[] for _ in range(self.episode.max(initial=-1) + 1)]  # of each episode
         for episode, caption in zip(self.episode.tolist(), self.shown, strict=True):
             self.captions[episode].append(caption)
@@ -265,40 +268,17 @@ class Tried:
         return self.is_reward, self.figures["spread"] > 0, self.worth, agreement - WEIGHT * len(self.findings)
 
 
+@dataclass(frozen=True)
 class Evidence:
     """What programs are tried on, and their results in sentences for the writer and for people."""
 
-    def __init__(
-        self, config: WriteConfig, workdir: Path, recorded: RecordedEpisodes, open_backend: OpenBackend, file: str
-    ):
-        """Asks the judge about pairs of the episodes in both orders; `file` keeps its answers.
-
-        The first half selects programs, the second evaluates the best.
-        """
-        section, world = config.write_reward, make_world(config.env)
-        frequency = Counter(itertools.chain.from_iterable(recorded.captions))
-        by_rules = find_backend(config.annotate).by_rules
-        texts = [episode_text(captions, frequency, by_rules) for captions in recorded.captions]
-        pairs, plan = recorded.choose_pairs(section.pairs, config.seed), JudgePlan()
-        plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
-        judged = ask(config, plan, workdir / STAGE_NAME / file, open_backend, STAGE_NAME).mean(plan.episodes)
-        half = len(pairs) // 2
-        self.recorded, self.texts, self.readable = recorded, texts, find_readable(world)
-        self.choosing, self.telling = Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
-        print_line(
-            f"{STAGE_NAME}: {len(recorded.captions):,} recorded episodes; the judge has verdicts about "
-            f"{int((~np.isnan(self.choosing.judged)).sum())} of {half} pairs"
-        )
-        goal = section.goal or goal_text(texts_of(config.env, config.annotate.lexicon), config.annotate.goal).strip()
-        del frequency[""]
-        frequent, liked = dict(frequency.most_common(40)), liked_captions(recorded.captions, self.choosing)
-        self.brief = Brief(goal, world.about, self.readable, frequent, liked)
-        if section.writer == MODEL:
-            self.brief = self.brief._replace(
-                ranges=recorded.ranges(self.readable), moments=recorded.moments(self.readable),
-                texts=recorded.texts(self.readable) if section.texts == "recorded" else (),
-            )  # fmt: skip
-        self.learnt = learnt_returns(config, workdir, recorded, world)  # [num_episodes]
+    recorded: RecordedEpisodes
+    texts: list[str]  # of episodes
+    readable: Readable
+    choosing: Pairs  # these select programs
+    telling: Pairs  # these evaluate the best
+    brief: Brief
+    learnt: np.ndarray | None  # the episodes' returns by the learnt reward. [num_episodes]
 
     def examine(self, program: Program) -> Tried:
         """Runs a program on all recorded episodes."""
@@ -500,7 +480,31 @@ class Loop:
         return self._was_late
 
     def gather(self, recorded: RecordedEpisodes, file: str) -> None:
-        self.evidence = Evidence(self._config, self._workdir, recorded, self._open, file)
+        """Asks the judge about pairs of the episodes in both orders; `file` keeps its answers."""
+        config, section, world = self._config, self._section, make_world(self._config.env)
+        frequency = Counter(itertools.chain.from_iterable(recorded.captions))
+        by_rules = find_backend(config.annotate).by_rules
+        texts = [episode_text(captions, frequency, by_rules) for captions in recorded.captions]
+        pairs, plan = recorded.choose_pairs(section.pairs, config.seed), JudgePlan()
+        plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
+        judged = ask(config, plan, self._folder / file, self._open, STAGE_NAME).mean(plan.episodes)
+        half = len(pairs) // 2
+        choosing, telling = Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
+        print_line(
+            f"{STAGE_NAME}: {len(recorded.captions):,} recorded episodes; the judge has verdicts about "
+            f"{int((~np.isnan(choosing.judged)).sum())} of {half} pairs"
+        )
+        goal = section.goal or goal_text(texts_of(config.env, config.annotate.lexicon), config.annotate.goal).strip()
+        del frequency[""]
+        frequent, liked = dict(frequency.most_common(40)), liked_captions(recorded.captions, choosing)
+        brief = Brief(goal, world.about, self.readable, frequent, liked)
+        if section.writer == MODEL:
+            brief = brief._replace(
+                ranges=recorded.ranges(self.readable), moments=recorded.moments(self.readable),
+                texts=recorded.texts(self.readable) if section.texts == "recorded" else (),
+            )  # fmt: skip
+        learnt = learnt_returns(config, self._workdir, recorded, world)
+        self.evidence = Evidence(recorded, texts, self.readable, choosing, telling, brief, learnt)
 
     def run(self, writer: Writer) -> Tried:
         """Runs all rounds; returns the best program."""
