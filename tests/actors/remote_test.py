@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, get_config, run_stage, wait_for
+from conftest import LONG_S, ROOT, get_config, refusal, run_stage, wait_for
 from pool_test import OUTPUTS, MessagePolicy
 
 from motif_jax.actors.pool import ActorPool
@@ -229,11 +229,9 @@ def test_seeds_on_a_cluster_are_those_of_one_machine(cluster, tmp_path, launch):
 def test_a_cluster_that_cannot_be_joined_is_refused(monkeypatch):
     with pytest.raises(UserError, match=r"'127.0.0.1' does not answer on port 1: .*--config.cluster.address"):
         clusters.check_reachable("127.0.0.1:1")
-    with pytest.raises(UserError, match="give host:port, not 'somewhere'"):
-        clusters.check_reachable("somewhere")
+    refusal(lambda: clusters.check_reachable("somewhere"), "give host:port, not 'somewhere'")
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"needs Ray: pip install 'motif_jax\[ray\]'"):
-        clusters.connect("auto")
+    refusal(lambda: clusters.connect("auto"), match=r"needs Ray: pip install 'motif_jax\[ray\]'")
 
 
 def test_nothing_of_it_is_loaded_without_the_flag():

@@ -187,14 +187,11 @@ def test_rates_are_annealed_and_then_constant():
     assert train(replace(BASE, learning_rate_warmup=4))[1]["learning_rate"] == pytest.approx(2e-2 / 4)
 
 
-def compare_devices() -> None:
+@on_devices(4)
+def test_four_devices_do_what_one_does():
     rollouts = garbage(make_rollouts(), 3)
     impala = replace(BASE, algorithm="impala", bootstrap="inferred", normalise_over_all=True)
     for settings in (replace(BASE, num_minibatches=2, num_epochs=2), impala):
         one, four = (train(settings, rollouts, devices=devices, updates=2) for devices in (1, 4))
         assert_near(one, four)
     groups_test.compare_devices()
-
-
-def test_four_devices_do_what_one_does():
-    on_devices(4, compare_devices)

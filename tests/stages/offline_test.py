@@ -3,6 +3,7 @@ from dataclasses import replace
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import refusal
 
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
@@ -107,8 +108,7 @@ def test_the_best_episodes_are_a_share_and_at_least_one(share, kept):
 def test_another_dataset_is_no_reason_to_go_on(tmp_path):
     with pytest.raises(Stopped):
         run(tmp_path, Stop(2))
-    with pytest.raises(UserError, match="the transcripts changed since the training"):
-        run(tmp_path, transcripts="others")
+    refusal(lambda: run(tmp_path, transcripts="others"), "the transcripts changed since the training")
 
 
 def test_what_is_not_finite_is_said_and_not_saved(tmp_path):
