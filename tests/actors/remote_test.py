@@ -27,8 +27,6 @@ from motif_jax.system import cluster as clusters  # noqa: E402
 SEEN = MessagePolicy.reads
 OPTIONS = {"games_per_worker": 4, "rollout_length": 8, "seed": 5, "hang_timeout_s": LONG_S, "outputs": OUTPUTS}
 ENV = {"task": "toy", "max_episode_steps": 60}
-
-
 NODE = {"object_store_memory": 2**27, "include_dashboard": False}
 
 

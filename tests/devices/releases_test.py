@@ -32,8 +32,7 @@ def settings(**values):
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    path = tmp_path_factory.mktemp("released") / "run"
-    shutil.copytree(policies().good, path)
+    path = shutil.copytree(policies().good, tmp_path_factory.mktemp("released") / "run")
     config = settings()
     config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 3, "greedy": True})
     evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), path)

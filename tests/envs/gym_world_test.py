@@ -111,9 +111,8 @@ def test_a_policy_plays_the_world_that_the_config_named_when_it_was_trained(name
     world = make_world({"world": name})
     metadata = {"config": {"env": {"world": name, "screen": "map"}}, "model": {"num_actions": len(world.action_names)}}
     assert world.plays(metadata) == ""
-    assert "was trained in the world 'other:Walk'" in world.plays(
-        metadata | {"config": {"env": {"world": "other:Walk"}}}
-    )
+    other = metadata | {"config": {"env": {"world": "other:Walk"}}}
+    assert "was trained in the world 'other:Walk'" in world.plays(other)
 
 
 def test_a_group_records_steps_and_starts_new_episodes(capsys):

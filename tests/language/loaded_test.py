@@ -23,10 +23,8 @@ ACTIONS = ["turn left", "turn right", "go forward", "pick up", "drop", "toggle"]
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    names = ("gpt2", "t5")
-    return {
-        name: motif_jax.load_language(write_own(name, folder / name), batch_size=2, num_devices=1) for name in names
-    }
+    made = [write_own(name, folder / name) for name in ("gpt2", "t5")]
+    return {path.name: motif_jax.load_language(path, batch_size=2, num_devices=1) for path in made}
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])

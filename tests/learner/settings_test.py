@@ -12,7 +12,6 @@ from motif_jax.learner.algorithms import Appo, ClippedSurrogate, OnPolicy
 from motif_jax.learner.losses import vtrace_targets
 from motif_jax.learner.settings import GroupSettings, LearnerSection, Settings, find_algorithm
 from motif_jax.learner.update import init_state, make_policy_update
-from motif_jax.names import check_end
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -89,7 +88,3 @@ def test_an_algorithm_of_ones_own_learns_from_its_own_targets_and_then_not_optio
     assert find_algorithm(f"{__name__}:OtherLoss").learns_options
     for wrong in (f"{__name__}:replace", "appoo"):
         refusal(lambda: find_algorithm(wrong), match=r"--config\.policy\.algorithm")
-
-
-def test_an_exponential_rate_does_not_end_at_0():
-    refusal(lambda: check_end("exponential", 0.0, "--config.policy.anneal_learning_rate_to"), "never comes to 0")

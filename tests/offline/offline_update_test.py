@@ -45,9 +45,8 @@ def start(recipe, settings=SETTINGS):
     learnt = louder(state.learnt)
     if recipe.conditioned:
         learnt["condition"] = {"kernel": jnp.linspace(-1, 1, WIDTH), "bias": jnp.ones(WIDTH)}
-    return state._replace(learnt=learnt, target=louder(other.target)), {} if recipe.learns_policy else {
-        "policy": new_params(2)
-    }
+    given = {} if recipe.learns_policy else {"policy": new_params(2)}
+    return state._replace(learnt=learnt, target=louder(other.target)), given
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 from conftest import bytes_of, get_config, refusal, run_stage
-from small_dataset import random_pairs, write_dataset, write_published
+from small_dataset import LLAMA, random_pairs, write_dataset, write_published
 
 from motif_jax.files import read_json, write_json
 from motif_jax.preferences.store import PairDataset
@@ -10,7 +10,6 @@ from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 NAME = "lexicon_msg_defaultgoal"
-LLAMA = "llama70b_msg_defaultgoal_default"
 
 
 def load_published(directory, data=("message",), info=(), preference=()) -> dict[str, np.ndarray]:
