@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motif_jax.captions import WIDTH, CaptionIndex, CaptionTable, decode, distinct_messages, encode
+from motif_jax.captions import WIDTH, CaptionIndex, CaptionTable, decode, encode
 
 pytestmark = pytest.mark.quick
 
@@ -46,18 +46,6 @@ def test_a_saved_table_goes_on(tmp_path):
     assert loaded.counts.tolist() == [2, 1]
     assert [loaded.text(number) for number in range(2)] == ["a", "b"]
     assert loaded.intern(np.stack([encode("c"), encode("a")])).tolist() == [2, 0]
-
-
-@pytest.mark.parametrize("number", [0, 1, 7, 200])
-def test_distinct_messages_are_those_of_numpy(number):
-    rng = np.random.default_rng(number)
-    pool = rng.integers(256, size=(20, WIDTH), dtype=np.uint8)
-    pool[::2, 3:] = 0
-    messages = pool[rng.integers(20, size=2 * number)][::2]
-    found = distinct_messages(messages)
-    expected = np.unique(messages, axis=0, return_inverse=True, return_counts=True)
-    for one, other in zip(found, expected, strict=True):
-        assert np.array_equal(one, other.reshape(one.shape))
 
 
 def test_an_index_finds_what_a_dictionary_finds():

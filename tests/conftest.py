@@ -167,19 +167,28 @@ def last_checkpoint(workdir: Path, which: str = "last") -> tuple:
         return checkpoints.readable(which)
 
 
-def on_devices(number: int, function: Callable[..., None], *arguments: object) -> None:
-    """Calls a function of a file of tests in a process with this number of devices."""
-    file = Path(function.__code__.co_filename)
-    code = f"""
+def on_devices(number: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Of a test: it runs in a process with this number of devices; its fixtures are paths and plain values."""
+
+    def elsewhere(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(**fixtures: object) -> None:
+            file = Path(test.__code__.co_filename)
+            code = f"""
 import sys; sys.path[:0] = ["tests", {str(file.parent)!r}]
 import conftest, jax, {file.stem}
+from pathlib import PosixPath
 assert jax.device_count() == {number}
-{file.stem}.{function.__name__}(*{arguments!r})
+{file.stem}.{test.__name__}.__wrapped__(**{fixtures!r})
 """
-    command = [sys.executable, "-c", code]
-    environment = os.environ | {"JAX_NUM_CPU_DEVICES": str(number), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+            environment = os.environ | {"JAX_NUM_CPU_DEVICES": str(number), "JAX_PLATFORMS": "cpu"}
+            command, options = [sys.executable, "-c", code], {"capture_output": True, "text": True, "check": False}
+            done = subprocess.run(command, cwd=ROOT, env=environment, **options)
+            assert done.returncode == 0, done.stderr[-4000:]
+
+        return run
+
+    return elsewhere
 
 
 def refusal(act: Callable[[], object], *parts: str, match: str = "", kind: type[Exception] | None = None) -> str:

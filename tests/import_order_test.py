@@ -71,8 +71,6 @@ FROM_OUTSIDE = {  # modules that something else than the package imports
 }
 ROOT_OF_ALL = {"motif_jax.structs", "motif_jax.console", "motif_jax.files"}  # at the root, for rooms below all others
 ABOVE_ALL = {"api", "experiment", "launch", "run"}  # the files at the root that import rooms or stages
-
-
 MODULES = {  # the files of the package by the names that they are imported by
     ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
     for file in PACKAGE.rglob("*.py")

@@ -26,6 +26,13 @@ MOTIF = "--config=configs/motif.py"
     ((MOTIF, "--workdir=W", "--config.collect={}"), "the config has no value 'collect'"),
     ((MOTIF, "--workdir=W", "--config.collect.dataset=\udce9"), "must be text of up to 4,000 characters"),
     ((MOTIF, "--workdir=W", "--help=polcy"), "did you mean 'policy'?"),
+    *(((MOTIF, "--workdir=W", f"--config.seeds={text}"), f"seeds from 1 to 1,000, or seeds, as in 3,7; not '{text}' (")
+      for text in ("-1", "0", "2000", "1,,2", "x")),
+    ((MOTIF, "--workdir=W", "--sweep=policy.discount"), "write NAME=VALUE"),
+    ((MOTIF, "--workdir=W", "--sweep=policy.discount=1,,2"), "write NAME=VALUE"),
+    ((MOTIF, "--workdir=W", "--sweep=env.task=x/y"), "without a slash"),
+    ((MOTIF, "--workdir=W", "--sweep=policy.discount=0.9", "--sweep=policy.discount=1"), "is swept twice"),
+    ((MOTIF, "--workdir=W", "--sweep=seed=1,2"), "--config.seeds=5"),
 ])  # fmt: skip
 def test_bad_input_gets_one_sentence(launch_here, tmp_path, arguments, message):
     arguments = [argument.replace("--workdir=W", f"--workdir={tmp_path / 'run'}") for argument in arguments]

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from motif_jax.annotation.backends import Lexicon
 from motif_jax.envs.texts import read_texts
 
 FOLDER = Path(__file__).parent.parent / "motif_jax/envs/nethack/texts"
 NETHACK = read_texts("the game NetHack", FOLDER)
-GOALS = NETHACK.goals
+GOALS, LEXICON = NETHACK.goals, Lexicon(NETHACK, "defaultgoal")

@@ -38,11 +38,11 @@ def random_pairs(count: int, seed: int = 0, events: Sequence[str] = EVENTS) -> l
     return [(events[first], events[second]) for first, second in drawn]
 
 
-PUBLISHED_PAIRS = 12
+PUBLISHED_PAIRS, LLAMA = 12, "llama70b_msg_defaultgoal_default"
 
 
 def write_published(path: Path, length: int = 1) -> tuple[Path, np.ndarray]:
-    """A dataset with all files of the published one, and its codes of `llama70b_msg_defaultgoal_default`. [N] int8"""
+    """A dataset with all files of the published one, and its codes of LLAMA. [N] int8"""
     rng, count = np.random.default_rng(length), PUBLISHED_PAIRS
     for folder in ("data", "info", "preference", "train_split_info"):
         (path / folder).mkdir(parents=True)
@@ -57,7 +57,7 @@ def write_published(path: Path, length: int = 1) -> tuple[Path, np.ndarray]:
         np.save(path / f"info/{name}.npy", rng.integers(0, 900, (count, 2)))
     np.save(path / "info/character.npy", np.full((count, 2), "mon-hum-neu-mal"))
     codes = rng.integers(0, 4, count).astype(np.int8)
-    np.save(path / "preference/llama70b_msg_defaultgoal_default.npy", codes)
+    np.save(path / f"preference/{LLAMA}.npy", codes)
     np.save(path / "preference/llama7b_msg_defaultgoal_default.npy", np.roll(codes, 1))
     (path / "train_split_info/sorted_messages.pkl").write_bytes(pickle.dumps([1]))
     return path, codes

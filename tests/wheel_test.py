@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
+pytestmark = pytest.mark.journey
 SOURCES = ("LICENSE", "README.md", "configs", "motif_jax", "pyproject.toml", "setup.cfg")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 RUN = """
@@ -47,7 +48,6 @@ def wheel(tmp_path_factory):
     return made
 
 
-@pytest.mark.journey
 def test_every_file_of_the_package_is_in_the_wheel(wheel):
     package = ROOT / "motif_jax"
     files = [path for folder in (package, package / "configs") for path in folder.rglob("*")]
@@ -56,7 +56,6 @@ def test_every_file_of_the_package_is_in_the_wheel(wheel):
     assert {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("motif_jax/")} == wanted
 
 
-@pytest.mark.journey
 def test_an_installed_copy_runs_by_the_names_of_its_configs(wheel, tmp_path):
     site, script = tmp_path / "site", tmp_path / "site/bin/motif-jax"
     run([*PIP, "install", "--no-deps", "--no-index", "--target", site, wheel], tmp_path)

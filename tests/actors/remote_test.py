@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, get_config, run_stage, wait_for
+from conftest import LONG_S, ROOT, get_config, refusal, run_stage, wait_for
 from pool_test import OUTPUTS, MessagePolicy
 
 from motif_jax.actors.pool import ActorPool
@@ -27,8 +27,6 @@ from motif_jax.system import cluster as clusters  # noqa: E402
 SEEN = MessagePolicy.reads
 OPTIONS = {"games_per_worker": 4, "rollout_length": 8, "seed": 5, "hang_timeout_s": LONG_S, "outputs": OUTPUTS}
 ENV = {"task": "toy", "max_episode_steps": 60}
-
-
 NODE = {"object_store_memory": 2**27, "include_dashboard": False}
 
 
@@ -229,11 +227,9 @@ def test_seeds_on_a_cluster_are_those_of_one_machine(cluster, tmp_path, launch):
 def test_a_cluster_that_cannot_be_joined_is_refused(monkeypatch):
     with pytest.raises(UserError, match=r"'127.0.0.1' does not answer on port 1: .*--config.cluster.address"):
         clusters.check_reachable("127.0.0.1:1")
-    with pytest.raises(UserError, match="give host:port, not 'somewhere'"):
-        clusters.check_reachable("somewhere")
+    refusal(lambda: clusters.check_reachable("somewhere"), "give host:port, not 'somewhere'")
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"needs Ray: pip install 'motif_jax\[ray\]'"):
-        clusters.connect("auto")
+    refusal(lambda: clusters.connect("auto"), match=r"needs Ray: pip install 'motif_jax\[ray\]'")
 
 
 def test_nothing_of_it_is_loaded_without_the_flag():

@@ -10,7 +10,7 @@ import pytest
 from chat_server import ChatServer, connect
 from conftest import LONG_S, refusal
 from lies import JSON, reply
-from nethack_texts import NETHACK
+from nethack_texts import LEXICON, NETHACK
 from small_dataset import EVENTS
 
 from motif_jax.annotation.annotator import Incomplete, Question
@@ -24,7 +24,6 @@ from motif_jax.system import http
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s
 
 QUESTIONS = [Question(f"{first} #{number}", second) for number in range(3) for first in EVENTS for second in EVENTS]
-LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 
 @pytest.fixture(autouse=True)

@@ -12,16 +12,14 @@ from chat_server import ChatServer, connect
 from client_test import ask
 from conftest import refusal
 from lies import BUSY, ENDLESS, ESCAPE, FINITE, LIES, bounded, nothing_is_printed, reply, say  # noqa: F401  a fixture
-from nethack_texts import NETHACK
+from nethack_texts import LEXICON
 
 from motif_jax.annotation.annotator import Incomplete, Question
-from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.client import MAX_SAID
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("few_tries")
 
-LEXICON = Lexicon(NETHACK, "defaultgoal")
 KEY = "ses\\ame/1'2+3"
 
 

@@ -6,17 +6,15 @@ from contextlib import closing
 import pytest
 from chat_server import ChatServer, connect
 from conftest import LONG_S, wait_for
-from nethack_texts import NETHACK
+from nethack_texts import LEXICON
 from small_dataset import EVENTS
 
 from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import PAUSE, AnswerCache, Asking, AskingCounts, Question
-from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.stream import Item, Stream
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
-LEXICON = Lexicon(NETHACK, "defaultgoal")
 ITEMS = [Item(number, 0, Question(text)) for number, text in enumerate(EVENTS)]
 NO_LIMIT = 2**62
 
@@ -85,30 +83,21 @@ def test_answers_come_back_and_nothing_is_asked_twice():
     assert judge.silent_s == 0
 
 
-def test_a_new_plan_replaces_all_but_the_questions_in_flight():
+@pytest.mark.parametrize(("plans", "asked"), [([[7, 0, 6]], [0, 7, 6]), ([[2, 3], [0, 1, 2]], [0, 1, 2])])
+def test_a_new_plan_replaces_all_but_the_question_in_flight_which_is_asked_once(plans, asked):
+    """Also where a plan in between omits it."""
     annotator = Gated()
     with closing(begin(opening(annotator))) as judge:
         judge.plan(ITEMS[:5], NO_LIMIT)
         wait_for(lambda: annotator.asked)
-        judge.plan([ITEMS[7], ITEMS[0], ITEMS[6]], NO_LIMIT)
+        for plan in plans:
+            judge.plan([ITEMS[number] for number in plan], NO_LIMIT)
         annotator.open_gate = True
         found = collect(judge, 3)
         all_is_asked(annotator)
         assert not judge.answers()
-    assert [one.item.number for one in found] == [0, 7, 6]
-
-
-def test_a_question_in_flight_that_one_plan_omits_is_not_asked_twice():
-    annotator = Gated()
-    with closing(begin(opening(annotator))) as judge:
-        judge.plan(ITEMS[:1], NO_LIMIT)
-        wait_for(lambda: annotator.asked)
-        for plan in (ITEMS[2:4], ITEMS[:3]):
-            judge.plan(plan, NO_LIMIT)
-        annotator.open_gate = True
-        collect(judge, 3)
-        all_is_asked(annotator)
-    assert annotator.asked == [item.question for item in ITEMS[:3]]
+    assert [one.item.number for one in found] == asked
+    assert annotator.asked == [ITEMS[number].question for number in asked]
 
 
 @pytest.mark.differs(
@@ -136,9 +125,8 @@ def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch):
 
 def test_without_a_thread_all_is_answered_at_once(tmp_path):
     annotator = Gated(open_gate=True)
-    judge = begin(
-        opening(annotator, tmp_path, {"backend": "server", "model": "m", "mode": "reason"}), immediate=True, taken=1
-    )
+    about = {"backend": "server", "model": "m", "mode": "reason"}
+    judge = begin(opening(annotator, tmp_path, about), immediate=True, taken=1)
     judge.plan([*ITEMS, ITEMS[0]._replace(number=99)], len(ITEMS))
     found = judge.answers()
     assert [one.item.number for one in found] == list(range(len(ITEMS) - 1))  # one was taken before

@@ -12,6 +12,7 @@ from motif_jax.files import read_json, read_lines
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.tokens import tokeniser_from_text
 
+pytestmark = pytest.mark.slow
 VARIATION = "rewording=synonyms+actions=rotate"
 
 
@@ -46,7 +47,6 @@ def trained(tmp_path_factory):
     return workdir
 
 
-@pytest.mark.slow
 def test_a_resumed_run_continues_with_its_buffer_and_is_reproducible(trained, tmp_path):
     train(tmp_path)
     (_, early, _), (step, whole, facts) = last_checkpoint(trained, "32"), last_checkpoint(trained)
@@ -70,7 +70,6 @@ def test_a_resumed_run_continues_with_its_buffer_and_is_reproducible(trained, tm
     there="DRRN's prompts lack the first observation of an episode, and its buffer pairs actions with wrong prompts",
     here="each action is paired with its prompt, also across rollouts and ends",
 )
-@pytest.mark.slow
 def test_the_buffer_pairs_actions_with_their_prompts(trained):
     _, whole, facts = last_checkpoint(trained)
     options = facts["model"]["drrn"]
@@ -100,7 +99,6 @@ def test_the_buffer_pairs_actions_with_their_prompts(trained):
     there="DRRN's success rate is a mean over all episodes since the start",
     here="it is that of fixed episodes in evaluation",
 )
-@pytest.mark.slow
 def test_evaluation_with_variations_and_loading_from_a_checkpoint(trained):
     names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
     assert names == {"bot", "policy-64", f"policy-64-{VARIATION}"}

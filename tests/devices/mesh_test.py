@@ -1,5 +1,4 @@
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -49,7 +48,8 @@ def cut_leaves(state):
     return {".".join(name) for name, leaf in leaves_by_path(state).items() if not leaf.is_fully_replicated}
 
 
-def compare_meshes(folder: str) -> None:
+@on_devices(8)
+def test_sharded_parameters_learn_as_whole_ones_and_a_checkpoint_goes_on_on_another_mesh(tmp_path):
     whole, wanted = learn((1, 1, 1))
     for (sizes, rules), cut in MESHES.items():
         state, metrics = learn(sizes, rules)
@@ -73,17 +73,13 @@ def compare_meshes(folder: str) -> None:
         np.testing.assert_array_equal(meshes.host_part(array), np.asarray(array))
 
     # a checkpoint of one mesh goes on on any other
-    checkpoints = Checkpoints(Path(folder))
+    checkpoints = Checkpoints(tmp_path)
     checkpoints.save(1, {"learner": state}, {})
     _, saved, _ = checkpoints.latest()
-    again = rebuild(initial(SETTINGS), leaves_by_path(saved["learner"]), Path(folder))
+    again = rebuild(initial(SETTINGS), leaves_by_path(saved["learner"]), tmp_path)
     checkpoints.close()
     resumed, _ = learn((4, 1, 2), state=LearnerState(*jax.tree.map(np.array, again)), updates=1)
     assert_same(jax.device_get(resumed), jax.device_get(whole), atol=2e-6)
-
-
-def test_sharded_parameters_learn_as_whole_ones_and_a_checkpoint_goes_on_on_another_mesh(tmp_path):
-    on_devices(8, compare_meshes, str(tmp_path))
 
 
 def test_sizes_that_do_not_divide_the_devices_are_refused():

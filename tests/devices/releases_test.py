@@ -32,8 +32,7 @@ def settings(**values):
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    path = tmp_path_factory.mktemp("released") / "run"
-    shutil.copytree(policies().good, path)
+    path = shutil.copytree(policies().good, tmp_path_factory.mktemp("released") / "run")
     config = settings()
     config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 3, "greedy": True})
     evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), path)
@@ -64,8 +63,7 @@ def test_a_release_gives_what_the_workdir_gives(workdir, original):
     assert np.array_equal(reward(captions).normalised, released(captions).normalised)
     assert reward.top(2) == released.top(2)
     assert motif_jax.load_policy(original, 7680).reward.statistics == reward.statistics
-    with pytest.raises(UserError, match="has no checkpoint 5; it has 7680"):
-        motif_jax.load_policy(original, 5)
+    refusal(lambda: motif_jax.load_policy(original, 5), "has no checkpoint 5; it has 7680")
 
 
 def test_flags_take_a_release(workdir, original, tmp_path):
@@ -92,17 +90,13 @@ def test_a_reward_can_be_released_alone(workdir, tmp_path, capsys):
     directory = tmp_path / "run/export"
     assert {file.name for file in directory.iterdir()} == {"README.md", "config.json", "reward.safetensors"}
     assert f"motif_jax.load_reward({str(directory)!r})" in capsys.readouterr().out
-    with pytest.raises(UserError, match="has no policy"):
-        motif_jax.load_policy(directory)
-    with pytest.raises(UserError, match=r"has no policy \(--flag\)"):
-        list_steps(str(directory), "--flag")
+    refusal(lambda: motif_jax.load_policy(directory), "has no policy")
+    refusal(lambda: list_steps(str(directory), "--flag"), match=r"has no policy \(--flag\)")
 
 
 def test_one_kind_of_checkpoint_is_not_taken_for_another():
-    with pytest.raises(UserError, match="are not of a reward"):
-        motif_jax.load_reward(policies().good / "policy")
-    with pytest.raises(UserError, match="are not of a policy"):
-        read_policy(policies().good / "reward")
+    refusal(lambda: motif_jax.load_reward(policies().good / "policy"), "are not of a reward")
+    refusal(lambda: read_policy(policies().good / "reward"), "are not of a policy")
 
 
 def test_every_changed_byte_is_refused_in_one_sentence(release):

@@ -1,13 +1,13 @@
 """Manuals: readable lessons that become prompts in the world's own form, with the action that is right then."""
 
 import pytest
+from conftest import refusal
 
 from motif_jax.envs.babyai import manual as module
 from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.manual import SHIPPED, find_manual, make_examples, make_exercises, read_manual
 from motif_jax.envs.babyai.words import ACTION_SETS, CANONICAL, HELD_OUT, REWORDINGS, SCENES, all_words
 from motif_jax.envs.babyai.world import BabyAIWorld
-from motif_jax.structs import UserError
 from motif_jax.tokens import WordTokeniser
 
 pytestmark = pytest.mark.quick
@@ -68,8 +68,7 @@ def test_exercises_with_goals_name_no_pair_that_is_held_out(monkeypatch):
     "a = " + "[" * 9999,
 ])  # fmt: skip
 def test_a_manual_of_other_forms_is_refused(tmp_path, text):
-    with pytest.raises(UserError, match=r"mine.toml' as a manual: .*\(--config.transcripts.import_from\)"):
-        own_manual(tmp_path, text)
+    refusal(lambda: own_manual(tmp_path, text), match=r"mine.toml' as a manual: .*\(--config.transcripts.import_from\)")
 
 
 def test_a_tokeniser_of_all_words_knows_manuals_probes_actions_and_rewordings():

@@ -4,12 +4,12 @@ import random
 
 import numpy as np
 import pytest
+from conftest import refusal
 
 from motif_jax.envs.babyai import words
 from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.words import DONE, VIEW, caption, describe, prompt_text
 from motif_jax.envs.babyai.world import BabyAIWorld
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 WALL, DOOR, KEY, BALL, BOX = 2, 4, 5, 6, 7
@@ -141,8 +141,7 @@ def test_sets_of_actions():
     ({"rewording": "synonyms", "language": "french"}, "'synonyms' is of English words, where prompts are French"),
 ])  # fmt: skip
 def test_bad_words_are_refused_in_one_sentence(values, message):
-    with pytest.raises(UserError, match=message):
-        BabyAIWorld(BabyAISettings(**values)).settings.check()
+    refusal(lambda: BabyAIWorld(BabyAISettings(**values)).settings.check(), match=message)
 
 
 # ---- captions

@@ -173,9 +173,8 @@ def test_sober_oracle_requires_not_hallucinating(condition, reference, paid):
 
 @pytest.mark.parametrize("mode", ["exp", "square", "linear", "always"])
 def test_step_penalty_modes_are_those_of_nle(mode):
-    reference = gymnasium.make(
-        "NetHackScore-v0", penalty_mode=mode, observation_keys=ALL_FRAMES, fix_moon_phase=True
-    ).unwrapped
+    options = {"penalty_mode": mode, "observation_keys": ALL_FRAMES, "fix_moon_phase": True}
+    reference = gymnasium.make("NetHackScore-v0", **options).unwrapped
     reference.seed(7, 8, False)
     reference.reset()
     game = make_game(penalty_mode=mode)

@@ -77,8 +77,6 @@ def world_of(game):
 
 
 Dice, SharedDice = world_of(Dice), world_of(SharedDice)
-
-
 ACTIONS = {
     "numbers": spaces.Box(np.array([-1, 0], np.float64), np.array([1, 0.1], np.float64), dtype=np.float64),
     "choices": spaces.MultiDiscrete([3, 2], start=[-1, 0]),

@@ -13,7 +13,6 @@ from motif_jax.envs.wordle import world as wordle
 from motif_jax.envs.wordle.world import TRIES, Vocabulary
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 SMALL = wordle.load_vocabulary("small")
@@ -127,17 +126,6 @@ def test_a_users_word_list_skips_other_lengths_and_duplicates(tmp_path):
 
 
 # ---- players
-
-
-@pytest.mark.parametrize(("player", "message"), [
-    ("optimum", r"unknown collector 'optimum' \(--config.collect.collector\): did you mean 'optimal'\?"),
-    ("repeat*nan+candidate", "the weight of 'repeat' must be a positive number, not nan"),
-    ("candidate(3)", r"the player 'candidate\(3\)' has an argument or weight too many"),
-    ("repeat(2 nobody)", "must be one of random, candidate, .*, not 'nobody'"),
-])  # fmt: skip
-def test_unknown_players_are_refused(player, message):
-    with pytest.raises(UserError, match=message):
-        next(play_episodes(make_world({"world": "wordle"}), player, [0], seed=0))
 
 
 def test_optimal_takes_the_guess_with_the_most_information():

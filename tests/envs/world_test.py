@@ -82,9 +82,8 @@ def test_a_game_of_every_world_is_played_again_and_shown(env):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_users_world_is_played(workers):
-    episodes, rollouts = play(
-        {"world": OWN, "max_episode_steps": 30, "options": json.dumps({"length": LENGTH})}, workers
-    )
+    env = {"world": OWN, "max_episode_steps": 30, "options": json.dumps({"length": LENGTH})}
+    episodes, rollouts = play(env, workers)
     assert {type(info.figures[0]) for info in episodes} == {int}
     assert {info.figures[1] for info in episodes} == {0.5}
     assert max(info.steps for info in episodes) <= 30

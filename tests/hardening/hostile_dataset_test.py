@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from attacks import ATTACKS, SECRET, make_outside
 from conftest import get_config, refusal, run_stage
-from small_dataset import PUBLISHED_PAIRS, write_published
+from small_dataset import LLAMA, PUBLISHED_PAIRS, write_published
 
 from motif_jax.files import write_json
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.stages import collect
 
-LLAMA = "llama70b_msg_defaultgoal_default"
 NEEDED = ("data/message.npy", "data/tty_chars.npy", "info/score.npy", "info/character.npy", f"preference/{LLAMA}.npy")
 BESIDE = (
     "data/extra.npy", "info/.hidden.npy", "preference/no name.npy", "preference/mine", "index",

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from conftest import refusal
 from gguf_models import metadata_of, write_gguf
 from own_models import TOKENISER, write_own
 
@@ -11,7 +12,6 @@ import motif_jax
 from motif_jax.language.chat import FORMATS, recognise_chat
 from motif_jax.language.gguf_file import read_gguf_tokeniser
 from motif_jax.language.hub import read_chat_format
-from motif_jax.structs import UserError
 
 SYSTEM = {"role": "system", "content": "You judge."}
 USER = {"role": "user", "content": "Which is better, {this}\nor that?"}
@@ -122,5 +122,4 @@ def test_a_model_knows_its_format(tmp_path):
     assert again.chat_format == model.chat_format
     np.testing.assert_array_equal(*(one.score(["go to the"], ["ball", "wall"]) for one in (model, again)))
     (tmp_path / "chat_template.jinja").write_bytes(b"\xff")
-    with pytest.raises(UserError, match="cannot read '.*chat_template.jinja': 'utf-8' codec"):
-        read_chat_format(tmp_path)
+    refusal(lambda: read_chat_format(tmp_path), match="cannot read '.*chat_template.jinja': 'utf-8' codec")

@@ -91,9 +91,8 @@ def test_rows_end_early_and_the_loop_with_them():
         assert (row[: length - 1] >= 30).all()
         assert (row[length:] == 60).all()
     wanted = run("gpt2", PLAIN).tokens  # the same draws, without an end
-    assert all(
-        np.array_equal(a[:n], b[:n]) for a, b, n in zip(generated.tokens, wanted, generated.lengths, strict=True)
-    )
+    for row, whole, length in zip(generated.tokens, wanted, generated.lengths, strict=True):
+        assert np.array_equal(row[:length], whole[:length])
 
 
 @pytest.mark.parametrize("name", ["gpt2", "flan"])
@@ -137,10 +136,8 @@ def test_a_shift_adds_to_the_logits(name):
     only_best = generation.TokenSampling(2.0, 1, 1.0)  # of the sums
     for factor, sampling in ((0.0, GREEDY), (1.0, GREEDY), (1.0, only_best)):
         sampling = jax.tree.map(jnp.asarray, sampling)
-        arguments = (table, jnp.float32(factor)), jnp.zeros(3, int)
-        generated = program(
-            small.params, CONTEXTS, valid, KEYS, sampling, generation.no_limits(VOCABULARY, 3), *arguments
-        )
+        more = generation.no_limits(VOCABULARY, 3), (table, jnp.float32(factor)), jnp.zeros(3, int)
+        generated = program(small.params, CONTEXTS, valid, KEYS, sampling, *more)
         tokens = slow_greedy(name, factor * np.asarray(table))
         assert generated.tokens[:, :5].tolist() == tokens.tolist()
     assert program._cache_size() == 1

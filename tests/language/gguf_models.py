@@ -69,10 +69,8 @@ def tensors_of(family: str, width: int = WIDTH) -> dict[str, np.ndarray]:
     model = make_model(family, width)
     leaves, tensors = leaves_by_path(nnx.state(model, nnx.Param)), {}
     for part in parts_of(model.config, leaves):
-        theirs, array = (
-            THEIRS[".".join(part.path).removeprefix("stack.blocks.")],
-            np.asarray(leaves[part.path])[part.index],
-        )
+        theirs = THEIRS[".".join(part.path).removeprefix("stack.blocks.")]
+        array = np.asarray(leaves[part.path])[part.index]
         array = array.T if part.transposed else array
         if family == "llama" and theirs.startswith(("attn_q.", "attn_k.")):  # as convert_hf_to_gguf.py does it
             heads = model.config.heads if "_q" in theirs else model.config.kv_heads

@@ -36,8 +36,7 @@ def test_a_model_is_read_as_written(name, shard_bytes, tmp_path):
     _, params, config = read_language_model(tmp_path)
     assert config == make_own(name).config
     assert same(params, nnx.state(make_own(name)))
-    with pytest.raises(UserError, match="already: choose another directory"):
-        write_language_model(tmp_path, make_own(name))
+    refusal(lambda: write_language_model(tmp_path, make_own(name)), "already: choose another directory")
 
 
 def test_tensors_of_other_types_and_names_are_taken(tmp_path):

@@ -5,7 +5,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from conftest import on_devices
+from conftest import on_devices, refusal
 from flax import nnx
 from own_models import TEXTS, TOKENISER, make_own, write_own
 
@@ -23,10 +23,8 @@ ACTIONS = ["turn left", "turn right", "go forward", "pick up", "drop", "toggle"]
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
-    names = ("gpt2", "t5")
-    return {
-        name: motif_jax.load_language(write_own(name, folder / name), batch_size=2, num_devices=1) for name in names
-    }
+    made = [write_own(name, folder / name) for name in ("gpt2", "t5")]
+    return {path.name: motif_jax.load_language(path, batch_size=2, num_devices=1) for path in made}
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5"])
@@ -73,8 +71,7 @@ def test_texts_are_generated_and_limits_hold(models):
     (([" a" * 199], ["turn left up"]), "context 0 has 199 tokens, and 2 may follow, but this .* reads at most 200"),
 ])  # fmt: skip
 def test_invalid_contexts_are_refused(arguments, sentence, models):
-    with pytest.raises(UserError, match=sentence):
-        models["gpt2"].score(*arguments)
+    refusal(lambda: models["gpt2"].score(*arguments), match=sentence)
 
 
 def test_the_last_token_of_a_choice_needs_no_place_in_the_context(models):
@@ -93,22 +90,18 @@ def test_a_tokeniser_with_more_tokens_than_the_model_has_is_refused(tmp_path):
 # ---- eight devices
 
 
-def compare_devices(folder: str) -> None:
-    for name in ("qwen3", "t5"):
-        one = motif_jax.load_language(f"{folder}/{name}", num_devices=1)
-        many = motif_jax.load_language(f"{folder}/{name}", fsdp=2, tensor=2)
-        kernel = many.params["decoder" if name == "t5" else "stack"]["blocks"]["mlp"]["up"]["kernel"][...]
-        assert kernel.sharding.shard_shape(kernel.shape) == (kernel.shape[0], 16, 64)
-        np.testing.assert_allclose(many.score(CONTEXTS, ACTIONS), one.score(CONTEXTS, ACTIONS), rtol=1e-4)
-        assert many.generate(CONTEXTS, 4, seed=1) == one.generate(CONTEXTS, 4, seed=1)
-
-
 @pytest.mark.slow
+@on_devices(8)
 def test_eight_devices_give_what_one_gives(tmp_path):
     """Updates of sharded parameters: devices/mesh_test.py."""
     for name in ("qwen3", "t5"):
         write_own(name, tmp_path / name)
-    on_devices(8, compare_devices, str(tmp_path))
+        one = motif_jax.load_language(tmp_path / name, num_devices=1)
+        many = motif_jax.load_language(tmp_path / name, fsdp=2, tensor=2)
+        kernel = many.params["decoder" if name == "t5" else "stack"]["blocks"]["mlp"]["up"]["kernel"][...]
+        assert kernel.sharding.shard_shape(kernel.shape) == (kernel.shape[0], 16, 64)
+        np.testing.assert_allclose(many.score(CONTEXTS, ACTIONS), one.score(CONTEXTS, ACTIONS), rtol=1e-4)
+        assert many.generate(CONTEXTS, 4, seed=1) == one.generate(CONTEXTS, 4, seed=1)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])

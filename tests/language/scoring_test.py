@@ -38,9 +38,8 @@ def one_by_one(name, context, choice):
     whole = torch.tensor([[*context, *choice]])
     with torch.no_grad():
         if small.is_encoder_decoder:
-            logits = small.theirs(
-                input_ids=torch.tensor([context]), decoder_input_ids=torch.tensor([[0, *choice[:-1]]])
-            ).logits
+            begun = torch.tensor([[0, *choice[:-1]]])
+            logits = small.theirs(input_ids=torch.tensor([context]), decoder_input_ids=begun).logits
         else:
             logits = small.theirs(input_ids=whole[:, :-1]).logits[:, len(context) - 1 :]
     odds = torch.log_softmax(logits[0].double(), -1)

@@ -127,14 +127,11 @@ def test_advantages_are_normalised_for_options_and_controller_by_themselves():
         assert counted.std(ddof=1) == pytest.approx(1, rel=1e-4)
 
 
-def compare_devices() -> None:
+@on_devices(8)
+def test_eight_devices_do_what_one_does():
     batch = make_batch()
     assert_near(train(batch), train(batch, devices=8))
     assert_near(train(batch, num_minibatches=2), train(batch, devices=8, num_minibatches=2))
-
-
-def test_eight_devices_do_what_one_does():
-    on_devices(8, compare_devices)
 
 
 @pytest.mark.quick

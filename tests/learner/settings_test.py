@@ -3,6 +3,7 @@ from dataclasses import fields, replace
 import jax
 import numpy as np
 import pytest
+from conftest import refusal
 from linear_policy import B, T, make_params, make_rollouts, shape_rewards, unroll
 
 from motif_jax.config.table import table_of
@@ -11,7 +12,6 @@ from motif_jax.learner.algorithms import Appo, ClippedSurrogate, OnPolicy
 from motif_jax.learner.losses import vtrace_targets
 from motif_jax.learner.settings import GroupSettings, LearnerSection, Settings, find_algorithm
 from motif_jax.learner.update import init_state, make_policy_update
-from motif_jax.names import check_end
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -87,10 +87,4 @@ def test_an_algorithm_of_ones_own_learns_from_its_own_targets_and_then_not_optio
     assert not find_algorithm(own).learns_options  # only V-trace's targets know options
     assert find_algorithm(f"{__name__}:OtherLoss").learns_options
     for wrong in (f"{__name__}:replace", "appoo"):
-        with pytest.raises(UserError, match=r"--config\.policy\.algorithm"):
-            find_algorithm(wrong)
-
-
-def test_an_exponential_rate_does_not_end_at_0():
-    with pytest.raises(UserError, match="never comes to 0"):
-        check_end("exponential", 0.0, "--config.policy.anneal_learning_rate_to")
+        refusal(lambda: find_algorithm(wrong), match=r"--config\.policy\.algorithm")

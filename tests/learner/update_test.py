@@ -132,6 +132,9 @@ def test_a_rollout_that_is_too_old_changes_nothing():
     state, metrics = train(BASE, garbage(rollouts, 3, age=99))
     assert metrics["valid_fraction"] == 1
     assert abs(state.params["value"] - expected.params["value"]).max() > 1e-3
+    state, metrics = train(BASE, functools.reduce(garbage, range(B), rollouts))  # without valid samples
+    assert_same(state, initial(version=VERSION + 1), atol=0)
+    assert metrics["valid_fraction"] == 0
 
 
 def test_normalise_over_all_includes_old_rollouts():
@@ -144,13 +147,6 @@ def test_normalise_over_all_includes_old_rollouts():
     # advantages of 1e6 in half of the rollouts leave nothing of the others' differences
     assert metrics["policy_loss"] != pytest.approx(wanted["policy_loss"], abs=0.05)
     assert abs(state.params["policy"] - expected.params["policy"]).max() > 1e-3
-
-
-def test_without_valid_samples_nothing_changes():
-    old = functools.reduce(garbage, range(B), make_rollouts())
-    state, metrics = train(BASE, old)
-    assert_same(state, initial(version=VERSION + 1), atol=0)
-    assert metrics["valid_fraction"] == 0
 
 
 @pytest.mark.parametrize("steps", [1, 2])
@@ -187,14 +183,11 @@ def test_rates_are_annealed_and_then_constant():
     assert train(replace(BASE, learning_rate_warmup=4))[1]["learning_rate"] == pytest.approx(2e-2 / 4)
 
 
-def compare_devices() -> None:
+@on_devices(4)
+def test_four_devices_do_what_one_does():
     rollouts = garbage(make_rollouts(), 3)
     impala = replace(BASE, algorithm="impala", bootstrap="inferred", normalise_over_all=True)
     for settings in (replace(BASE, num_minibatches=2, num_epochs=2), impala):
         one, four = (train(settings, rollouts, devices=devices, updates=2) for devices in (1, 4))
         assert_near(one, four)
     groups_test.compare_devices()
-
-
-def test_four_devices_do_what_one_does():
-    on_devices(4, compare_devices)

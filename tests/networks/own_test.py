@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from conftest import get_config, run_stage
+from conftest import get_config, refusal, run_stage
 from flax import nnx
 from general_test import ACTIONS, SPECS, observations
 from train_policy_test import TINY
@@ -56,6 +56,5 @@ def choose(path):
 def test_a_checkpoint_imports_it_only_if_it_is_named(trained):
     assert f'trusted=["{MINE}"]' in (trained / "release/README.md").read_text()
     for path in (trained, trained / "release"):
-        with pytest.raises(UserError, match=f"{MINE}.*imported only if you name it"):
-            motif_jax.load_policy(path)
+        refusal(lambda: motif_jax.load_policy(path), match=f"{MINE}.*imported only if you name it")
     np.testing.assert_array_equal(choose(trained), choose(trained / "release"))

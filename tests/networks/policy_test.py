@@ -36,14 +36,6 @@ def step(network: PolicyNetwork, *args):
     return nnx.jit(lambda network, *args: network.step(*args))(network, *args)
 
 
-@pytest.mark.quick
-def test_the_published_network_has_the_published_number_of_parameters():
-    network = nnx.eval_shape(lambda: PolicyNetwork("reference", ACTIONS, rngs=nnx.Rngs(0)))
-    assert count(network) == 2_795_640
-    assert network.core_size == 512
-    assert network.reads == ("crop", "blstats", "message")
-
-
 @pytest.mark.parametrize("frames", [5, 70])  # one piece; three, of which the last is filled up
 def test_looking_up_in_pieces_gives_the_plain_convolutions_and_their_gradients(frames):
     encoder = published().encoder.image
@@ -105,8 +97,9 @@ def copy_weights(ours: PolicyNetwork, theirs) -> None:
     ours.core.bias[...] = theirs.core.bias_hh.detach().numpy()
 
 
-def test_initialisation_is_the_published_one():
+def test_sizes_and_initialisation_are_the_published_ones():
     network = published()
+    assert (count(network), network.core_size, network.reads) == (2_795_640, 512, ("crop", "blstats", "message"))
     image, core = network.encoder.image, network.core
     uniform = {192: [image.kernels[0], image.biases[0]], 512: [image.kernels[1], image.biases[1]]}
     uniform |= {576: [image.kernels[2], image.biases[2]], 1152: [image.kernel, image.bias]}

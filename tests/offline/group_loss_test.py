@@ -192,9 +192,8 @@ def test_the_loss_is_that_of_trl(trl_python, tmp_path):
     written = log_probs["now"] + 0.4 * rng.normal(size=tokens.shape).astype(np.float32)
     advantage = rng.normal(size=(ROWS, 1)).astype(np.float32) + empty
     arrays = log_probs | {"written": written, "mask": is_action.astype(np.float32)}
-    np.savez(
-        tmp_path / "given.npz", advantage=advantage[:, 0], **{name: one[:, :LENGTH] for name, one in arrays.items()}
-    )
+    cut = {name: one[:, :LENGTH] for name, one in arrays.items()}
+    np.savez(tmp_path / "given.npz", advantage=advantage[:, 0], **cut)
     command = [trl_python, ROOT / "tests/offline/trl_losses.py", tmp_path / "given.npz"]
     done = subprocess.run([*command, json.dumps([*map(as_trl, CASES)])], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

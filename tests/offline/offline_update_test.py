@@ -45,9 +45,8 @@ def start(recipe, settings=SETTINGS):
     learnt = louder(state.learnt)
     if recipe.conditioned:
         learnt["condition"] = {"kernel": jnp.linspace(-1, 1, WIDTH), "bias": jnp.ones(WIDTH)}
-    return state._replace(learnt=learnt, target=louder(other.target)), {} if recipe.learns_policy else {
-        "policy": new_params(2)
-    }
+    given = {} if recipe.learns_policy else {"policy": new_params(2)}
+    return state._replace(learnt=learnt, target=louder(other.target)), given
 
 
 @functools.cache
@@ -187,16 +186,13 @@ def test_measuring_many_batches_equals_measuring_one(name):
         np.testing.assert_allclose(value, metrics[key], rtol=1e-4, atol=1e-6, err_msg=key)
 
 
-def compare_devices():
+@pytest.mark.slow
+@on_devices(8)
+def test_eight_devices_learn_what_one_does():
+    """Rows have unequal numbers of decisions: a mean of means would differ."""
     for name in ("ilql+joint", "utterance_ilql", "chai", "decision_transformer"):  # one of each kind
         recipe, batch = recipe_of(name), batch_of(3, packed=True)
         assert_near(updated(recipe, batch, steps=2), updated(recipe, batch, devices=8, steps=2))
-
-
-@pytest.mark.slow
-def test_eight_devices_learn_what_one_does():
-    """Rows have unequal numbers of decisions: a mean of means would differ."""
-    on_devices(8, compare_devices)
 
 
 OTHER = {  # for each value of the losses another one than in SETTINGS

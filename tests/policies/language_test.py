@@ -208,10 +208,6 @@ def test_rows_that_pad_a_call_begin_like_the_others():
     assert seen[0]["places"].room
 
 
-def test_two_devices_update_on_packed_prompts_as_on_padded_ones():
-    on_devices(2, update_both_ways)
-
-
 def rollouts_of(steps, games):
     rng, size = np.random.default_rng(1), (steps, games)
     return Rollouts(
@@ -223,7 +219,8 @@ def rollouts_of(steps, games):
     )  # fmt: skip
 
 
-def update_both_ways():
+@on_devices(2)
+def test_two_devices_update_on_packed_prompts_as_on_padded_ones():
     model = make_policy_model(options(max_tokens=64), 3)
     plain = model.encode({"prompt": games_of(4, 8)})
     packed = model.pack(plain, calls_of(3, 8, 2, SETTINGS))

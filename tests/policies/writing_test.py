@@ -230,17 +230,19 @@ def write_drawn():
     return write(Decoding("sample", 4.0, max_tokens=9, batch_size=4), key=jax.random.key(85))
 
 
-def compare_devices(here):
-    """What the test below runs where there are two devices; the fourth text is then written alone."""
+@pytest.fixture
+def here():
+    return write_drawn()
+
+
+@on_devices(2)
+def test_devices_share_the_conversations(here):
+    """There, the fourth text is written alone."""
     generation.PACK_ROWS, generation.PACK_LENGTH = 4, 9
     there = write_drawn()
     assert [text for text, _ in there] == [text for text, _ in here]
     np.testing.assert_allclose([odds for _, odds in there], [odds for _, odds in here], rtol=1e-4)
     assert sum(len(mesh.devices.flat) == 2 for mesh in writer_of("ilql")._placed) == 1
-
-
-def test_devices_share_the_conversations():
-    on_devices(2, compare_devices, write_drawn())
 
 
 def test_each_text_has_its_own_tokens_where_the_conversation_began_anew():

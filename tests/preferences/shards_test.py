@@ -109,9 +109,8 @@ def test_shards_become_one_annotation_when_all_are_finished(tmp_path):
     assert shards.last_merge(dataset, "mine")[1] == [{"asked": number} for number in range(3)]
     assert dataset.preference_names() == ["mine"]
     assert dataset.preference("mine").tolist() == (of_pair % 2).tolist()
-    np.testing.assert_allclose(
-        np.load(tmp_path / "annotations/mine/prob.npy"), np.where(of_pair % 2, 0.9, 0), rtol=1e-6
-    )
+    prob = np.load(tmp_path / "annotations/mine/prob.npy")
+    np.testing.assert_allclose(prob, np.where(of_pair % 2, 0.9, 0), rtol=1e-6)
     assert shards.is_merged(dataset, "mine", METADATA)
     assert not shards.is_merged(dataset, "mine", METADATA | {"backend": "other"})
 

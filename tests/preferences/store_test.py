@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from conftest import get_config, is_complete, refusal
-from small_dataset import PUBLISHED_PAIRS, write_published
+from small_dataset import LLAMA, write_published
+from small_dataset import PUBLISHED_PAIRS as N
 
 from motif_jax.captions import encode
 from motif_jax.files import read_json
@@ -12,7 +13,6 @@ from motif_jax.stages import collect
 from motif_jax.structs import ArraySpec, EpisodeInfo
 
 pytestmark = pytest.mark.quick
-N, LLAMA = PUBLISHED_PAIRS, "llama70b_msg_defaultgoal_default"
 
 
 def test_the_published_layout_opens_as_it_is(tmp_path):
@@ -70,9 +70,8 @@ def episode(number: int, steps: int) -> FinishedEpisode:
     blstats[:, 0], blstats[:, 1] = number, np.arange(steps)
     messages = np.zeros((steps, 256), np.uint8)
     messages[::3, 0] = 65 + number
-    return FinishedEpisode(
-        info, {"message": messages, "blstats": blstats, "rewards": np.arange(steps, dtype=np.float32)}
-    )
+    rewards = np.arange(steps, dtype=np.float32)
+    return FinishedEpisode(info, {"message": messages, "blstats": blstats, "rewards": rewards})
 
 
 def write(writer: PairWriter, episodes: list[FinishedEpisode]) -> None:

@@ -5,6 +5,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from conftest import refusal
 from PIL import Image
 from real_replay import NEEDED, Emulator, made, play
 
@@ -96,5 +97,4 @@ def test_films_show_the_games_pictures_and_crop_unused_rows(tmp_path):
     assert load_replay(tmp_path / "whole.npz", "--flag").picture(1) == red
     for wrong in (ends + 1, -ends, ends[::-1], None):
         save_replay(tmp_path / "wrong.npz", pictured._replace(picture_ends=wrong))
-        with pytest.raises(UserError, match=r"it is damaged \(pict"):
-            load_replay(tmp_path / "wrong.npz", "--flag")
+        refusal(lambda: load_replay(tmp_path / "wrong.npz", "--flag"), match=r"it is damaged \(pict")

@@ -23,8 +23,6 @@ ABOUT: dict[str, Any] = {
     "cause": "killed by a jackal", "action_names": list(ACTION_NAMES), "threshold": 0.0, "count_exponent": 1.0,
     "goal": None, "figures": {"score": 12, "max_depth": 1, "steps": 60},
 }  # fmt: skip
-
-
 COLORS = ("black", "red", "green", "brown", "blue", "magenta", "cyan", "white")
 
 

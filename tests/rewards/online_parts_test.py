@@ -6,11 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import get_config, refusal, viewed
-from nethack_texts import NETHACK
+from nethack_texts import LEXICON
 from policy_rewards_test import MESSAGES, make_reward
 
 from motif_jax.annotation.annotator import Question
-from motif_jax.annotation.backends import Lexicon
 from motif_jax.captions import decode, encode
 from motif_jax.contrib.words import WordsSource
 from motif_jax.envs.world import WAIT
@@ -22,7 +21,6 @@ from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, New
 from motif_jax.rewards.source import Setting
 from motif_jax.rewards.statistics import summarise_values
 
-LEXICON = Lexicon(NETHACK, "defaultgoal")
 TEXTS = ["You kill the newt!", "It's a wall.", "", "$ - 12 gold pieces.", "You hit the newt.", "You die..."]
 
 
@@ -136,13 +134,11 @@ def test_two_hosts_learn_the_same_and_one_alone_asks(tmp_path, monkeypatch):
     for one, other in shown:
         for source, texts in zip(sources, (one, other), strict=True):
             source.rewards(batch_of(*texts))
-        hosts_of = [
-            threading.Thread(target=advance, args=(source,), name=str(name)) for name, source in enumerate(sources)
-        ]
-        for host in hosts_of:
-            host.start()
-        for host in hosts_of:
-            host.join()
+        threads = [threading.Thread(target=advance, args=(one,), name=str(at)) for at, one in enumerate(sources)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         alone.rewards(batch_of(*one, *other))
         alone.advance(SimpleNamespace(steps=6), None)
     known = {text for source in sources for text in TEXTS if source.worth(messages(text))[0]}

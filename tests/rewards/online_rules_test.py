@@ -5,7 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from conftest import get_config, viewed
-from online_parts_test import LEXICON, TEXTS, make, messages, seen, show
+from nethack_texts import LEXICON
+from online_parts_test import TEXTS, make, messages, seen, show
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.rewards.online.kinds import NetworkKind, Ranking, TrainingSettings
@@ -61,9 +62,8 @@ def test_lessons_follow_labels_and_then_updates():
         def update(self, batch):
             given.append(batch)
 
-    kind = Drawn(
-        TrainingSettings("lt_cnn_small", 1e-3, batch_size=4, lessons_early=3, lessons_late=1, switch_at=6, seed=0)
-    )
+    sizes = {"batch_size": 4, "lessons_early": 3, "lessons_late": 1, "switch_at": 6, "seed": 0}
+    kind = Drawn(TrainingSettings("lt_cnn_small", 1e-3, **sizes))
     for labels, new, lessons in ((5, 2, 3), (5, 0, 0), (6, 1, 1), (6, 0, 1), (7, 0, 1)):
         given.clear()
         kind.learn(SimpleNamespace(answered=np.arange(labels)), new, RunningStats())

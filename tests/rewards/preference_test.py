@@ -95,16 +95,13 @@ def test_training_is_that_of_plain_pytorch():
         np.testing.assert_allclose(ends[name], tensor.numpy(), atol=2e-5, err_msg=name)
 
 
-def compare_devices() -> None:
+@on_devices(4)
+def test_four_devices_do_what_one_does():
     table, ids, target = data()
     rows = np.arange(len(ids))
     one = train(preference.make_batches(rows, ids, target, 64, 1), table)
     four = train(preference.make_batches(rows, ids, target, 64, 4), table, 4)
     assert_same(one, four)
-
-
-def test_four_devices_do_what_one_does():
-    on_devices(4, compare_devices)
 
 
 def test_the_first_step_that_is_no_number_is_remembered():

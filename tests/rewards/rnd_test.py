@@ -98,7 +98,8 @@ def test_running_statistics_still_change_after_two_billion_steps():
     assert float(moments.number) == pytest.approx(2e9 + 4096, abs=256)
 
 
-def compare_devices() -> None:
+@on_devices(8)
+def test_eight_devices_do_what_one_does():
     found = []
     for devices in (1, 8):
         rng, mesh = np.random.default_rng(3), make_mesh(devices)
@@ -110,10 +111,6 @@ def compare_devices() -> None:
         found.append(jax.tree.leaves((local_copy(state), metrics)))
     for one, eight in zip(*found, strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(eight), rtol=2e-4, atol=2e-5)
-
-
-def test_eight_devices_do_what_one_does():
-    on_devices(8, compare_devices)
 
 
 def make_source(**values):

@@ -1,7 +1,7 @@
 import re
 
 import pytest
-from conftest import get_config, run_stage
+from conftest import get_config, refusal, run_stage
 from small_dataset import MANY, random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import QuestionAnswer
@@ -9,7 +9,6 @@ from motif_jax.annotation.backends import CaptionBackend, Lexicon
 from motif_jax.experiment import defaults
 from motif_jax.files import read_json
 from motif_jax.stages import find_stage, report
-from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 
@@ -67,8 +66,7 @@ def test_a_judge_that_agrees_with_the_rules_passes_and_has_a_page(tmp_path, caps
     ("mute", "100% of its answers have no verdict"),
 ])  # fmt: skip
 def test_a_judge_that_fails_is_refused_unless_anyway(tmp_path, judge, said):
-    with pytest.raises(UserError, match=f"not good enough: {said}.*--config.check_judge.anyway=True"):
-        run(tmp_path, judge)
+    refusal(lambda: run(tmp_path, judge), match=f"not good enough: {said}.*--config.check_judge.anyway=True")
     _, complete = run(tmp_path, judge, check_judge__anyway=True)
     assert complete
     assert "Not good enough" in (tmp_path / "check_judge/index.html").read_text()

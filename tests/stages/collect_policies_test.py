@@ -2,14 +2,13 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config, run_stage
+from conftest import get_config, refusal, run_stage
 from toy_policies import TASK, policies
 
 from motif_jax.envs.toy import STAIRS
 from motif_jax.files import read_json
 from motif_jax.preferences.store import PairDataset
 from motif_jax.stages import collect
-from motif_jax.structs import UserError
 
 FLAG = r"--config\.collect\.policies"
 
@@ -76,7 +75,5 @@ def test_a_killed_run_resumes_with_the_same_checkpoints(tmp_path, monkeypatch):
 ])  # fmt: skip
 def test_missing_policies_are_refused_before_anything_is_made(tmp_path, named, sentence):
     named = named.replace("GOOD", str(policies().good)).replace("WEAK", str(policies().weak))
-    with pytest.raises(UserError, match=sentence) as caught:
-        run(tmp_path, policies=named, games_per_worker=3)
-    assert "\n" not in str(caught.value)
+    refusal(lambda: run(tmp_path, policies=named, games_per_worker=3), match=sentence)
     assert not list(tmp_path.iterdir())

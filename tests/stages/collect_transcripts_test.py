@@ -1,12 +1,11 @@
 import shutil
 
 import pytest
-from conftest import get_config
+from conftest import get_config, refusal
 
 from motif_jax import experiment
 from motif_jax.actors.recorder import play_episodes
 from motif_jax.envs.worlds import make_world
-from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 pytestmark = pytest.mark.quick
@@ -36,15 +35,13 @@ def test_recorded_games_are_not_played_again_and_a_killed_run_goes_on(tmp_path, 
     (tmp_path / "transcripts/config.json").unlink()  # as if it had been killed between the two files
     assert run(tmp_path).fingerprint == before
     assert (tmp_path / "transcripts/config.json").is_file()
-    with pytest.raises(UserError, match=r"collect.transcripts = 60, not 61"):
-        run(tmp_path, collect__transcripts=61)
+    refusal(lambda: run(tmp_path, collect__transcripts=61), "collect.transcripts = 60, not 61")
 
 
 def test_transcripts_that_others_made_are_left_alone(tmp_path):
     writer = TranscriptWriter()
     writer.add(next(iter(play_episodes(make_world({"world": "wordle"}), "wrong", [0], seed=1))))
     writer.write(tmp_path / "transcripts", {})
-    with pytest.raises(UserError, match="has other transcripts"):
-        run(tmp_path)
+    refusal(lambda: run(tmp_path), "has other transcripts")
     shutil.rmtree(tmp_path / "transcripts")
     assert len(run(tmp_path)) == 60

@@ -16,9 +16,7 @@ from motif_jax.stages.evaluate import play as policy_play
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    path = tmp_path_factory.mktemp("evaluated") / "run"
-    shutil.copytree(policies().good, path)
-    return path
+    return shutil.copytree(policies().good, tmp_path_factory.mktemp("evaluated") / "run")
 
 
 def settings(policy: str = "", **values):

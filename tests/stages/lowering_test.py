@@ -118,16 +118,12 @@ def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, plan=None):
     lower(program, state, model.frozen, shard(rollouts, mesh, axis=1))
 
 
-def lower_on_eight_devices() -> None:
-    """What the test below runs where there are eight devices."""
+@pytest.mark.slow
+@on_devices(8)
+def test_the_update_of_the_policy_lowers_with_parameters_that_are_cut():
     jax.default_backend = lambda: "gpu"
     for network, fsdp, tensor in (("small", 2, 2), ("reference", 4, 2)):
         lower_update(network, "float32", "appo", fsdp, tensor)
-
-
-@pytest.mark.slow
-def test_the_update_of_the_policy_lowers_with_parameters_that_are_cut():
-    on_devices(8, lower_on_eight_devices)
 
 
 def test_the_update_and_the_bonus_of_novelty_lower():

@@ -34,9 +34,8 @@ def update(address: str, me: str, file: str) -> None:
     share = slice(int(me) * half, (int(me) + 1) * half)
     rollouts = jax.tree.map(lambda array: array[:, share], linear_policy.make_rollouts())
     state, metrics = linear_policy.train(rollouts=rollouts, devices=0, updates=3)
-    sent = parallel.from_first_host(
-        {"large": LARGE * (1 + int(me)), "none": np.zeros((2, 0)), "yes": np.array(me == "0")}
-    )
+    given = {"large": LARGE * (1 + int(me)), "none": np.zeros((2, 0)), "yes": np.array(me == "0")}
+    sent = parallel.from_first_host(given)
     copy_arrays(int(me))
     told = ""
     try:

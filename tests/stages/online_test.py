@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from chat_server import ChatServer
 from conftest import LONG_S, assert_same_bits, get_config, interrupt, is_complete, last_checkpoint, run_stage, wait_for
-from nethack_texts import NETHACK
+from nethack_texts import LEXICON
 from train_policy_test import TINY, train
 
 from motif_jax import experiment
@@ -21,8 +21,6 @@ from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.stages.evaluate import file_of
 from motif_jax.structs import UserError
 from motif_jax.system import http
-
-LEXICON = Lexicon(NETHACK, "defaultgoal")
 
 
 def settings(task="score", **values):
@@ -92,8 +90,7 @@ def test_a_run_that_was_killed_and_goes_on_is_the_same_to_the_bit(trained, tmp_p
 
 @pytest.mark.journey
 def test_a_checkpoint_is_evaluated_and_replayed_with_the_reward_that_it_had(trained, tmp_path):
-    workdir = tmp_path / "run"
-    shutil.copytree(trained, workdir)
+    workdir = shutil.copytree(trained, tmp_path / "run")
     source = read_policy(workdir)[2].get("online")
     labels = {row["caption"]: row["yes"] for row in read_lines(workdir / "policy/opinions.jsonl")}
     texts = [*labels, "You hear the howling of the CwnAnnwn..."]

@@ -56,8 +56,7 @@ def test_a_checkpoint_has_all_that_is_needed(trained):
 
 
 def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
-    workdir = tmp_path / "run"
-    shutil.copytree(trained, workdir)
+    workdir = shutil.copytree(trained, tmp_path / "run")
     config = settings()
     run_stage(evaluate, config, workdir)
     printed = capsys.readouterr().out

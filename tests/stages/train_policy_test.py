@@ -5,7 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
-from conftest import assert_same_bits, children, get_config, is_complete, last_checkpoint, run_stage, viewed
+from conftest import assert_same_bits, children, get_config, is_complete, last_checkpoint, refusal, run_stage, viewed
 from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -124,8 +124,7 @@ def test_training_begins_with_the_parameters_of_another_run(whole, tmp_path):
     state, _, done = begin()
     assert_same_bits(leaves_by_path(arrays(whole)[1]["params"]), leaves_by_path(state.params))
     assert int(state.version) == done.updates == 0
-    with pytest.raises(UserError, match=r"is of another architecture: .* \(--config.policy.init_from\)"):
-        begin(network="reference")
+    refusal(lambda: begin(network="reference"), match=r"is of another architecture: .* \(--config.policy.init_from\)")
 
 
 def test_the_learnt_reward_is_given_and_kept_in_the_checkpoint(tmp_path):
@@ -175,5 +174,4 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_batch(tmp_path):
 def test_missing_devices_and_rewards_are_refused_before_games_start(tmp_path):
     with pytest.raises(UserError, match=r"1000 devices were asked for, but there are \d+ .*--config.policy.num_dev"):
         run(tmp_path, num_devices=1000)
-    with pytest.raises(UserError, match="no reward in"):
-        run(tmp_path, intrinsic_coefficient=0.1)
+    refusal(lambda: run(tmp_path, intrinsic_coefficient=0.1), "no reward in")

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from conftest import assert_same_bits, get_config, is_complete, run_stage
+from conftest import assert_same_bits, get_config, is_complete, refusal, run_stage
 from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
 from motif_jax import load_reward
@@ -178,13 +178,10 @@ def test_pairs_with_a_rare_neutral_moment_are_only_trained_on(tmp_path, capsys):
 
 
 def test_other_bad_input_is_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="no dataset in .* yet"):
-        run(tmp_path)
+    refusal(lambda: run(tmp_path), match="no dataset in .* yet")
     make_workdir(tmp_path, 300)
-    with pytest.raises(UserError, match="has no annotation 'mine'; it has lexicon_msg_defaultgoal"):
-        run(tmp_path, annotators="mine")
-    with pytest.raises(UserError, match="has no data/glyphs.npy, which this reward reads"):
-        run(tmp_path, glyphs=True)
+    refusal(lambda: run(tmp_path, annotators="mine"), "has no annotation 'mine'; it has lexicon_msg_defaultgoal")
+    refusal(lambda: run(tmp_path, glyphs=True), "has no data/glyphs.npy, which this reward reads")
 
 
 def test_a_reward_of_other_or_changed_labels_is_refused(tmp_path):
@@ -197,12 +194,10 @@ def test_a_reward_of_other_or_changed_labels_is_refused(tmp_path):
         "annotate.custom_name": "lexicon_msg_defaultgoal", "annotate.goal": "gold", "annotate.ignore_existing": True,
     }  # fmt: skip
     run_stage(annotate, settings(**other), workdir)
-    with pytest.raises(UserError, match="the labels have changed since the reward in"):
-        run(workdir, num_epochs=1)
+    refusal(lambda: run(workdir, num_epochs=1), "the labels have changed since the reward in")
 
 
 def test_a_loss_that_is_not_finite_stops_with_its_step(tmp_path):
     workdir = make_workdir(tmp_path, 300)
-    with pytest.raises(UserError, match=r"not finite, first at step \d+ of epoch \d+; remove"):
-        run(workdir, learning_rate=1e30)
+    refusal(lambda: run(workdir, learning_rate=1e30), match=r"not finite, first at step \d+ of epoch \d+; remove")
     assert np.isfinite(load_reward(workdir).table().raw).all()  # the one before it is still there

@@ -188,16 +188,10 @@ def test_reports_compare_betas_and_show_each_letter_escaped(evaluated, tmp_path)
 
 def test_a_sweep_compiles_one_program(trained, tmp_path, monkeypatch):
     made = []
-    make_program = writing.make_program
 
-    def counted(*arguments):
-        program = make_program(*arguments)
-
-        def traced(*inputs):
-            made.append(1)  # runs when it is traced, which is when it is compiled
-            return program(*inputs)
-
-        return traced
+    def counted(*arguments, real=writing.make_program):
+        program = real(*arguments)
+        return lambda *inputs: made.append(1) or program(*inputs)  # appends when it is traced, and then compiled
 
     monkeypatch.setattr(writing, "make_program", counted)
     shutil.copytree(trained / "run", tmp_path / "run", ignore=shutil.ignore_patterns("evaluate"))

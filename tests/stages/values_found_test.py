@@ -3,9 +3,9 @@ from types import SimpleNamespace
 import jax
 import numpy as np
 import pytest
-import tiny_decoder
 from slow_terms import head, hidden_of
 from tiny_decoder import LANGUAGE, VOCABULARY, new_params, random_rows
+from tiny_decoder import WIDTH as HIDDEN
 from tiny_writer import make_heads
 
 from motif_jax.actors.recorder import play_branches
@@ -116,13 +116,8 @@ def test_the_best_texts_are_those_with_the_highest_mean_advantage(recorded):
 def test_values_are_read_with_the_trunk_that_they_were_learnt_on(kind):
     """Token by token, where what is learnt and its target differ."""
     trunks, rows = {"learnt": new_params(1), "target": new_params(2)}, random_rows(3, packed=True)
-    q = {name: make_heads(seed, VOCABULARY, 2, tiny_decoder.WIDTH) for seed, name in enumerate(trunks)}
-    learnt = {
-        "trunk": trunks["learnt"],
-        "q": q["learnt"],
-        "v": make_heads(5, 1, 1, tiny_decoder.WIDTH)[0],
-        "policy": {},
-    }
+    q = {name: make_heads(seed, VOCABULARY, 2, HIDDEN) for seed, name in enumerate(trunks)}
+    learnt = {"trunk": trunks["learnt"], "q": q["learnt"], "v": make_heads(5, 1, 1, HIDDEN)[0], "policy": {}}
     state = OfflineState(learnt, {"trunk": trunks["target"], "q": q["target"]}, (), 0)
     low, high = (-1.1, -0.9) if kind == "target" else (-np.inf, np.inf)
     read = make_readers(LANGUAGE, state, (-1.1, -0.9))[kind](rows)

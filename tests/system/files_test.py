@@ -1,8 +1,8 @@
 import fcntl
 import json
-import math
 import os
 import socket
+from math import inf, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -75,13 +75,7 @@ def test_a_torn_last_line_is_cut_and_the_rows_before_it_stay(tmp_path, torn):
 
 
 def test_json_has_plain_values_only(tmp_path):
-    value = {
-        "a": np.float32(0.5),
-        "rows": (Row(1, math.inf), Row(2, -math.inf)),
-        "nan": math.nan,
-        "at": tmp_path,
-        3: None,
-    }
+    value = {"a": np.float32(0.5), "rows": (Row(1, inf), Row(2, -inf)), "nan": nan, "at": tmp_path, 3: None}
     read = [{"step": 1, "loss": "inf"}, {"step": 2, "loss": "-inf"}]
     plain = {"a": 0.5, "rows": read, "nan": None, "at": str(tmp_path), "3": None}
     assert files.to_plain(value) == plain

@@ -12,8 +12,6 @@ from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.store import RECORD, Transcripts
 
 pytestmark = pytest.mark.quick
-
-
 RNG = np.random.default_rng(1)
 
 
