@@ -64,7 +64,8 @@ def read_language_model(
     `directory`: in the layout above, or of an adapter; or a GGUF file, or a name that `locate_model` knows.
     """
     with legible(f"the language model in {str(directory)!r}", "", SafetensorError), well_formed():
-        content, additions, directory = find_adapter(locate_model(directory))
+        located = locate_model(directory)
+        content, additions, directory = find_adapter(located)
         config = read_config(directory)
         tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
         tensors = (
@@ -79,7 +80,7 @@ def read_language_model(
         parts = [*parts_of(config, wanted)]
         shapes_of = {part.name: list(part.shape) for part in parts}
         if unknown := additions.keys() - set(itertools.chain(*map(_factors_of, shapes_of))):
-            raise UserError(f"the adapter in {str(directory)!r} has {min(unknown)!r:.200}, which the model lacks")
+            raise UserError(f"the adapter in {str(located)!r} has {min(unknown)!r:.200}, which the model lacks")
         found = {name: tensor.shape for name, tensor in tensors.items() if not (name == HEAD and config.tied)}
         if wrong := sorted(name for name in shapes_of | found if shapes_of.get(name) != found.get(name)):
             first = f"the shape of {wrong[0]!r:.200} is {found.get(wrong[0])!s:.100}, not {shapes_of.get(wrong[0])}"

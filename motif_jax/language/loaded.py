@@ -7,6 +7,7 @@ model.generate(["Translate to German: good morning"], max_tokens=20, temperature
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,8 @@ class Language:
         self.graph, params = nnx.split(model)
         self.params = place(params, self._mesh, sharding_rules(self.config, self._mesh.shape["tensor"]))
         self._score = jax.jit(lambda params, *inputs: score(nnx.merge(self.graph, params), *inputs).log_probs)
-        self._write = jax.jit(self._continue, static_argnums=(0, 1, 2))
+        # Kept here and not as static arguments, which JAX keeps for ever: `shift` may hold large arrays.
+        self._writes = functools.cache(lambda *settings: jax.jit(functools.partial(self._continue, *settings)))
         self._begin = jax.jit(self._read_context, static_argnums=(3, 4))
         self._read, self._draw = jax.jit(self._read_tokens), jax.jit(generation.draw_allowed)
 
@@ -143,15 +145,16 @@ class Language:
             may_write &= only
         ends = (*self.config.ends, *ends)
         forced = np.full((len(rows), max_tokens), FREE, np.int32)
-        for row, start in enumerate(starts):
+        for row, (start, _) in enumerate(zip(starts, rows, strict=True) if starts else ()):
             forced[row, : len(start)] = start
         none_forced = generation.no_limits(self.config.vocabulary, 0, ends)
         limits = none_forced._replace(allowed=jnp.asarray(may_write), pad=jnp.int32(max(self.config.pad, 0)))
         sampling, penalty = generation.as_arrays(sampling), np.float32(length_penalty)
         continuations: list[list[int]] = [[]] * len(rows)
+        write = self._writes(max_tokens, beams, shift)
         for chunk, padded, read in self._batches(rows, max_tokens):
-            answer = self._write(
-                max_tokens, beams, shift, self.params, *read, keys[np.resize(chunk, len(padded))], sampling,
+            answer = write(
+                self.params, *read, keys[np.resize(chunk, len(padded))], sampling,
                 limits._replace(forced=jnp.asarray(forced[padded])), penalty, shift_arguments,
             )  # fmt: skip
             for row, tokens, length in zip(chunk, np.asarray(answer.tokens), np.asarray(answer.lengths), strict=False):
@@ -358,16 +361,16 @@ def pack_ends(ends: Sequence[tuple[int, ...]], room: int) -> Iterator[tuple[list
     while order:
         tokens, above, last = np.zeros(room, np.int32), np.eye(room, dtype=bool), np.zeros(room // ENDS, np.int32)
         numbers: list[int] = []
-        before, path, used = tuple[int, ...](), list[int](), 0  # the text before, and its nodes
+        before, path, used = tuple[int, ...](), np.zeros(room, np.intp), 0  # the text before, and its nodes
         for number in order[: room // ENDS]:
             end = ends[number]
             shared = common(before, end)
             if used + len(end) - shared > room:
                 break
-            path[shared:] = range(used, used + len(end) - shared)
+            path[shared : len(end)] = range(used, used + len(end) - shared)
             for depth in range(shared, len(end)):
                 tokens[path[depth]], above[path[depth], path[:depth]] = end[depth], True
-            last[len(numbers)] = path[-1]
+            last[len(numbers)] = path[len(end) - 1]
             before, used = end, used + len(end) - shared
             numbers.append(number)
         order = order[len(numbers) :]

@@ -201,13 +201,13 @@ class PolicyPlayer:
         if heads:
             self._cores = (self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
         self._key, self.calls = jax.random.key(seed), 0  # the number of calls, which numbers the random draws
-        play = functools.partial(act, model.step, model.space, heads, only, greedy)
+        acts = functools.partial(play, model.step, model.space, heads, only, greedy)
 
         def step(
             leaves: tuple[jax.Array, ...], memory: Any, key: jax.Array, sent: Any, layout: Layout | None
         ) -> tuple[Any, jax.Array, jax.Array]:
             weights = jax.tree.unflatten(self._structure, leaves)
-            memory, before, *made = play(weights, memory, key, *(unpack(sent, layout) if layout else sent))
+            memory, before, *made = acts(weights, memory, key, *(unpack(sent, layout) if layout else sent))
             return memory, before, join(made, [spec.dtype for spec in results.values()])
 
         self._step = jax.jit(step, donate_argnums=1, static_argnums=4)
@@ -277,7 +277,7 @@ def padded_size(count: int, group_size: int) -> int:
     return group_size * (groups if groups <= EXACT else 1 << (groups - 1).bit_length())
 
 
-def act(
+def play(
     step: Callable, space: ActionSpace | None, heads: OptionHeads | None, only: int | Weights | None, greedy: bool,
     weights: tuple[Any, Any, Any], memory: Any, key: jax.Array, call: jax.Array, observations: dict[str, jax.Array],
     first: jax.Array, games: jax.Array,
@@ -386,18 +386,6 @@ class EpisodePlayer(PolicyPlayer):
 
 
 # ---- for notebooks and scripts: a policy plays one game, or many at once
-#
-# env = gymnasium.make("motif_jax/NetHackScore-v1")   # after `import motif_jax.envs`
-# policy = load_policy("runs/score")
-# observation, _ = env.reset(seed=7)
-# policy.begin()                                      # a new episode: resets the recurrent state
-# observation, *_ = env.step(policy(observation).action)
-#
-# many = gymnasium.make_vec("motif_jax/NetHackScore-v1", 16, vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP})
-# observations, _ = many.reset(seed=7)
-# policy.begin(16)                                    # sixteen games: from now on, answers are arrays
-# observations, _, ended, cut, _ = many.step(policy(observations).action)
-# policy.restart(ended | cut)                         # new episodes in these games
 
 BYTES = ArraySpec((), "uint8")  # of a prompt
 
@@ -412,7 +400,21 @@ class Act(NamedTuple):
 
 
 class Policy:
-    """A trained policy. Call it with each observation; `metadata` describes its training."""
+    """A trained policy. Call it with each observation; `metadata` describes its training.
+
+    env = gymnasium.make("motif_jax/NetHackScore-v1")   # after `import motif_jax.envs`
+    policy = load_policy("runs/score")
+    observation, _ = env.reset(seed=7)
+    policy.begin()                                      # a new episode: resets the recurrent state
+    observation, *_ = env.step(policy(observation).action)
+
+    mode = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    many = gymnasium.make_vec("motif_jax/NetHackScore-v1", 16, vector_kwargs=mode)
+    observations, _ = many.reset(seed=7)
+    policy.begin(16)                                    # sixteen games: from now on, answers are arrays
+    observations, _, ended, cut, _ = many.step(policy(observations).action)
+    policy.restart(ended | cut)                         # new episodes in these games
+    """
 
     def __init__(
         self, model: Any, metadata: Mapping[str, Any], reward: Reward | None, seed: int = 0, option: str | None = None

@@ -67,7 +67,8 @@ def tensors_of(family: str, width: int = WIDTH) -> dict[str, np.ndarray]:
     from motif_jax.devices.parameters import leaves_by_path
 
     model = make_model(family, width)
-    leaves, tensors = leaves_by_path(nnx.state(model, nnx.Param)), {}
+    leaves = leaves_by_path(nnx.state(model, nnx.Param))
+    tensors = {}
     for part in parts_of(model.config, leaves):
         theirs = THEIRS[".".join(part.path).removeprefix("stack.blocks.")]
         array = np.asarray(leaves[part.path])[part.index]

@@ -341,3 +341,15 @@ def test_a_directory_with_a_tokeniser_is_a_model_but_not_where_the_program_was_s
     monkeypatch.chdir(tmp_path)
     assert is_language_model(str(tmp_path))
     assert not any(map(is_language_model, ("", ".", "./")))
+
+
+def test_smollm2_has_the_conversations_of_transformers(smollm2):
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install motif_jax[dev]")
+    theirs = transformers.AutoTokenizer.from_pretrained(smollm2.parent, gguf_file=smollm2.name)
+    chat_format = hub.read_chat_format(smollm2)
+    user, system = {"role": "user", "content": " Which? 12\n"}, {"role": "system", "content": "You judge."}
+    for messages in ([user], [system, user], [user, {"role": "assistant", "content": "This."}, user]):
+        wanted = theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        assert chat_format.text(messages) == wanted
+        tokens = theirs(wanted, add_special_tokens=False)["input_ids"]
+        assert chat_format.encode(read_gguf_tokeniser(smollm2), messages) == tokens

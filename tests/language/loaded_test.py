@@ -3,13 +3,17 @@
 import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import on_devices, refusal
 from flax import nnx
+from jax.sharding import NamedSharding, PartitionSpec
 from own_models import TEXTS, TOKENISER, make_own, write_own
 
 import motif_jax
+from motif_jax.devices.mesh import make_mesh, map_update, place, shard, shardings, total
+from motif_jax.language.adapt import sharding_rules
 from motif_jax.language.config import make_config
 from motif_jax.language.loaded import Language, NextTokens
 from motif_jax.language.model import make_language_model
@@ -93,7 +97,6 @@ def test_a_tokeniser_with_more_tokens_than_the_model_has_is_refused(tmp_path):
 @pytest.mark.slow
 @on_devices(8)
 def test_eight_devices_give_what_one_gives(tmp_path):
-    """Updates of sharded parameters: devices/mesh_test.py."""
     for name in ("qwen3", "t5"):
         write_own(name, tmp_path / name)
         one = motif_jax.load_language(tmp_path / name, num_devices=1)
@@ -102,6 +105,37 @@ def test_eight_devices_give_what_one_gives(tmp_path):
         assert kernel.sharding.shard_shape(kernel.shape) == (kernel.shape[0], 16, 64)
         np.testing.assert_allclose(many.score(CONTEXTS, ACTIONS), one.score(CONTEXTS, ACTIONS), rtol=1e-4)
         assert many.generate(CONTEXTS, 4, seed=1) == one.generate(CONTEXTS, 4, seed=1)
+
+
+@pytest.mark.slow
+@on_devices(8)
+def test_updates_of_parameters_that_are_cut_are_those_of_whole_ones():
+    graph, params = nnx.split(make_own("qwen3"))
+    tokens = np.random.default_rng(0).integers(3, 40, (8, 7))
+
+    def loss_of(params, tokens):
+        model = nnx.merge(graph, params)
+        odds = jax.nn.log_softmax(model.logits(model(tokens, jnp.ones(tokens.shape, int))))
+        return -jnp.take_along_axis(odds[:, :-1], tokens[:, 1:, None], -1).sum()
+
+    def update(params, tokens):
+        loss, gradient = jax.value_and_grad(loss_of)(params, tokens)
+        return jax.tree.map(lambda leaf, step: leaf - 1e-3 * step, params, total(gradient)), total(loss)
+
+    ends = []
+    for sizes in ((1, 1, 1), (2, 2, 2)):
+        mesh = make_mesh(int(np.prod(sizes)), *sizes[1:])
+        rules = sharding_rules(make_own("qwen3").config, sizes[2])
+        program = map_update(
+            update, mesh, 0, results=(shardings(params, mesh, rules), NamedSharding(mesh, PartitionSpec()))
+        )
+        state = place(jax.tree.map(np.asarray, params), mesh, rules)
+        for _ in range(2):
+            state, loss = program(state, shard(tokens, mesh))
+        ends.append((jax.tree.map(np.asarray, state), float(loss)))
+    assert np.isclose(ends[0][1], ends[1][1], rtol=1e-5)
+    for a, b in zip(*(jax.tree.leaves(end[0]) for end in ends), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4 * max(1, np.abs(a).max()))
 
 
 @pytest.mark.parametrize("name", ["gpt2", "qwen3"])
