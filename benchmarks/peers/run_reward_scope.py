@@ -1,10 +1,11 @@
 """The planted faults as reward-scope sees them, beside `motif-audit`; reward-scope is in an environment of its own.
 
 python -m venv scope && scope/bin/pip install reward-scope==0.2.2
-python tests/audit/beside_reward_scope.py scope/bin/python 2    # seeds per fault and world; four times as many without
+PYTHONPATH=tests/audit python benchmarks/peers/run_reward_scope.py scope/bin/python 2    # seeds per fault and world
 
-Its suite of detectors gets each step as its wrapper of gymnasium would give it, with its default values. The files have
-no actions, so its check of repeated actions is off; they have no bounds of observations, so that check says nothing.
+There are four times as many seeds without a fault. Its suite of detectors gets each step as its wrapper of gymnasium
+would give it, with its default values. The files have no actions, so its check of repeated actions is off; they have no
+bounds of observations, so that check says nothing.
 """
 
 import json
@@ -19,7 +20,8 @@ def alerts_of(file: Path) -> set[str]:
     import numpy as np
     from reward_scope import HackingDetectorSuite
 
-    suite, totals, done = HackingDetectorSuite(disable_detectors=["action_repetition"]), {}, 0
+    suite, done = HackingDetectorSuite(disable_detectors=["action_repetition"]), 0
+    totals = dict[str, float]()
     for step, line in enumerate(file.read_text().splitlines()):
         row = json.loads(line)
         parts = row["reward"] if "reward" in row else {name: row[name] for name in ("style", "form")}
