@@ -72,7 +72,10 @@ class CaptionBackend(abc.ABC):
 
     @abc.abstractmethod
     def metadata(self) -> dict[str, Any]:
-        """All values that its answers depend on, as JSON, beside its name; inner objects are sections of the config."""
+        """All values that its answers depend on, as JSON; inner objects are sections of the config.
+
+        Without its name and the goal, which are added; and without the seed, as nothing is asked twice for another one.
+        """
 
     def check(self) -> None:
         """Raises UserError for values that cannot work, without opening anything."""
@@ -81,6 +84,11 @@ class CaptionBackend(abc.ABC):
     @abc.abstractmethod
     def open(self) -> Annotator:
         """Opens it. Raises UserError if it does not work."""
+
+    @property
+    def weights(self) -> str:
+        """A hash of a model's files, which may be replaced under the same name; "" where there are none."""
+        return ""
 
     @property
     def tie_margin(self) -> float:
@@ -99,8 +107,8 @@ class CaptionBackend(abc.ABC):
         return {"backend": self.section.backend} | flatten(metadata)
 
     def cache_metadata(self, model: str) -> dict[str, Any]:
-        """The metadata with the full name of the opened model."""
-        return {"backend": self.section.backend, "opened": model} | self.metadata()
+        """The metadata with the full name of the opened model, and the goal."""
+        return {"backend": self.section.backend, "opened": model, "goal": self.section.goal} | self.metadata()
 
     def labelling(self) -> dict[str, Any]:
         """Flat metadata of how answers become labels."""
@@ -118,7 +126,7 @@ class Lexicon(Annotator):
     model = ""
 
     def __init__(self, texts: Texts, goal: str, temperature: float | None = None):
-        """Checks that the game has rules. `temperature`: of probabilities (`rules.preference`); None: verdicts."""
+        """Checks that the game has rules. `temperature`: of probabilities (`envs.texts`); None: verdicts."""
         rules = texts.rules()
         if not rules.rules:
             raise UserError(
@@ -182,6 +190,7 @@ class Prompted(CaptionBackend):
         """As version 0.1 wrote it, so that its caches are read: with the prompt's texts, and other names."""
         template, metadata = self.template, {"sampling": None} | super().cache_metadata(model)
         metadata["model"] = metadata.pop("opened")
+        del metadata["goal"]  # the texts have it
         return metadata | {name: getattr(template, name) for name in ("system", "request", "captions", "retry")}
 
     def check(self) -> None:
@@ -237,8 +246,11 @@ class Model(Prompted):
         return super().metadata() | orders | ({} if section.chat_format == AUTO else {"chat": section.chat_format})
 
     def cache_metadata(self, model: str) -> dict[str, Any]:
-        """See `Prompted`; with a hash, because many models have the same name."""
-        return super().cache_metadata(model) | {"weights": model_hash(self.section.model)}
+        return super().cache_metadata(model) | {"weights": self.weights}
+
+    @property
+    def weights(self) -> str:
+        return model_hash(self.section.model)
 
     @property
     def both_orders(self) -> float:

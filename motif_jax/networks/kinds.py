@@ -24,7 +24,7 @@ from motif_jax.structs import IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserEr
 
 FLAG, WORLD = "--config.policy.network", "--config.env.world"
 GENERAL = "general"  # a network for any observations (policy.py)
-FILM = "film"  # the same, but texts modulate the encoders of grids (`general.FilmEncoder`)
+FILM = "film"  # the same, but texts modulate the encoders of grids (`policy.FilmEncoder`)
 # Networks that are made from specs, and the kinds of observations that they need. Users' encoders read the same.
 BY_SPECS: dict[str, set[str]] = {GENERAL: set(), FILM: {"grid", "text"}}
 LANGUAGE = "language"  # a language model (policies/language_policy.py)

@@ -1,4 +1,4 @@
-"""The stages. Each is a sub-package with a declaration, `STAGE`, whose `run(config, workdir)` connects the rooms.
+"""The stages. Each is a module or sub-package with a declaration, `STAGE`, whose `run(config, workdir)` connects rooms.
 
 Importing a declaration is quick and does not load JAX. A stage takes a frozen dataclass of all values that it reads
 (`Stage.config`).

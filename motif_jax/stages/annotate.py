@@ -508,10 +508,14 @@ class AnnotationJob:
         """Raises UserError if the labels so far are from another model, which the config alone may not show."""
         with shards.folder_lock(self._shard.folder):
             logs = [read_json(file)["log"] for file in self._shard.folder.glob("shard-*.json")]
-        if others := {log.get("model", "") for log in logs} - {"", self._model}:  # "": it did not ask
+        ours = self._model, self._backend.weights
+        asked = {(log["model"], log.get("weights", ours[1])) for log in logs if log.get("model")}
+        if others := asked - {ours}:
+            other = min(others)[0]
             raise UserError(
-                f"annotation {self._shard.folder.name!r} was begun with the model {min(others)!r}, and this is "
-                f"{self._model!r} (--config.annotate.model): {shards.TRY}"
+                f"annotation {self._shard.folder.name!r} was begun with the model {other!r}, and this is "
+                f"{'another one of this name' if other == self._model else repr(self._model)} "
+                f"(--config.annotate.model): {shards.TRY}"
             )
 
     def _ask(self, asking: Asking) -> None:
@@ -601,7 +605,8 @@ class AnnotationJob:
         if ended or not unknown[self._of >= 0].all():
             log = {name: self._before.get(name, 0) + one for name, one in self._counts.logged().items()}
             log |= {"seconds": round(self._before.get("seconds", 0.0) + seconds, 1)}
-            log |= {"answers": self._cache, "model": self._model, "motif_jax": motif_jax.__version__}
+            log |= {"answers": self._cache, "model": self._model, "weights": self._backend.weights}
+            log |= {"motif_jax": motif_jax.__version__}
             log |= {shards.NOT_ASKED: int((~self._put[self._of[unknown]]).sum())}
             log |= {"wanted": self._wanted_id()} if ended else {}
             self._shard.commit(ended and len(self._wanted) == self._high - self._low, log)

@@ -129,6 +129,18 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
             assert (folders[0] != folders[1]) == (not without_effect), name
 
 
+def test_answers_for_another_goal_or_of_replaced_weights_are_not_taken_for_ones_own(tmp_path):
+    own = [make_backend(viewed(config_of(backend=OWN, goal=goal), "annotate")) for goal in ("gold", "stairs")]
+    assert len({folder_of(one, tmp_path) for one in own}) == 2
+    file, facts = tmp_path / "judge.gguf", []
+    config = config_of(backend="model", model=str(file))
+    for weights in (b"one", b"two"):
+        file.write_bytes(weights)
+        facts.append(judge_facts(viewed(config), texts_of(config.env, "")))
+    assert facts[0]["model"] == facts[1]["model"]
+    assert facts[0] != facts[1]
+
+
 # What version 0.1 wrote: backend and values, the folder of its cache (about one caption), its facts in shards.
 SAMPLING = {"sampling.max_tokens": 1024, "sampling.temperature": 0.1, "sampling.top_k": 50, "sampling.top_p": 0.95}
 REASON = SAMPLING | {"mode": "reason", "prompt": "521152515cca8809", "tie_margin": 0.1, "both_orders": 0.05}

@@ -14,7 +14,7 @@ from nethack_texts import NETHACK
 from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import QuestionAnswer
-from motif_jax.annotation.backends import Lexicon, opened
+from motif_jax.annotation.backends import Lexicon, Server, opened
 from motif_jax.files import read_json
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
@@ -187,7 +187,7 @@ def test_a_job_with_hardly_any_answers_fails(tmp_path, fault, questions):
         assert labels(tmp_path, run_server(tmp_path, chat)) == expected(tmp_path)
 
 
-def test_answers_of_a_server_that_dies_are_kept_for_its_model(workdir):
+def test_answers_of_a_server_that_dies_are_kept_for_its_model(workdir, monkeypatch):
     def fault(number, body):
         return "503" if number >= 200 and wait_for(lambda: chat.verdicts == 200) else ""
 
@@ -200,6 +200,10 @@ def test_answers_of_a_server_that_dies_are_kept_for_its_model(workdir):
         with pytest.raises(UserError, match=r"has server.extra = '\{\}', not"):
             run_server(workdir, chat, server__extra='{"temperature": 2.0}')
         chat.models = ("alpha",)
+        with monkeypatch.context() as patch:
+            patch.setattr(Server, "weights", "of files that were replaced")
+            with pytest.raises(UserError, match="the model 'alpha', and this is another one of this name"):
+                run_server(workdir, chat)
         chat.asked.clear()
         name = run_server(workdir, chat)
         assert labels(workdir, name) == expected(workdir)

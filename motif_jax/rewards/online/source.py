@@ -280,7 +280,8 @@ LONGEST = 300  # characters kept of an answer
 
 def judge_facts(config: SourcesConfig, texts: Texts) -> dict[str, Any]:
     """Facts that labels depend on, beside the goal."""
-    facts = backend_for(config, texts, "defaultgoal").flat_metadata()
+    backend = backend_for(config, texts, "defaultgoal")
+    facts = backend.flat_metadata() | ({"weights": backend.weights} if backend.weights else {})
     facts.pop("goal", None)  # goals change during training
     if str(facts.get("model", "")).startswith(("/", ".", "~")):
         facts["model"] = Path(facts["model"]).name  # wherever the directory lies
