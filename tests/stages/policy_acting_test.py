@@ -7,7 +7,7 @@ import pytest
 
 from motif_jax.envs.world import ActionSpace
 from motif_jax.networks.actions import CHOICES, OptionHeads
-from motif_jax.policies.model import Model, PolicyPlayer, act
+from motif_jax.policies.model import Model, PolicyPlayer, play
 
 pytestmark = pytest.mark.quick
 
@@ -88,7 +88,7 @@ def test_one_array_each_way_has_the_bits_of_many(model, monkeypatch):
     sent = []
     step = player._step
     player._step = lambda *inputs: sent.append(inputs) or step(*inputs)
-    plain = jax.jit(partial(act, model.step, model.space, model.options, None, False))
+    plain = jax.jit(partial(play, model.step, model.space, model.options, None, False))
     memory, weights, key = player._cores, (model.params, (), ()), jax.random.key(0)
     draw = np.random.default_rng(0)
     for call, games in enumerate(([0, 1, 2, 3], [4, 5], [2, 3, 0, 1, 4, 5], [0, 1])):

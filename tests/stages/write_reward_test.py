@@ -1,6 +1,7 @@
 import contextlib
 import importlib
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -297,7 +298,7 @@ def test_the_best_is_chosen_anew_when_the_judge_has_seen_agents(tmp_path, monkey
     def see_agents(loop, agents, file):
         assert len(agents) == 2
         choosing = loop.evidence.choosing
-        loop.evidence.choosing = choosing._replace(judged=1 - choosing.judged)
+        loop.evidence = replace(loop.evidence, choosing=choosing._replace(judged=1 - choosing.judged))
 
     monkeypatch.setattr(job, "train", train)
     monkeypatch.setattr(job.Loop, "see_agents", see_agents)
