@@ -55,7 +55,6 @@ def test_only_steps_of_the_game_count(whole):
     assert earned > 0
 
 
-@pytest.mark.journey
 def test_a_run_is_the_same_twice_and_goes_on(whole, tmp_path):
     run(tmp_path)
     one, other = last_checkpoint(whole), last_checkpoint(tmp_path)
@@ -108,7 +107,6 @@ def test_a_loaded_policy_decides_by_itself(whole):
     refusal(lambda: load_policy(whole, option="silver"), "has the options stairs, gold, not 'silver'")
 
 
-@pytest.mark.journey
 def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path):
     run(tmp_path, controller_chooses="mixtures", control={"coefficients": "0,1", "length": "4"})
     for row in read_lines(tmp_path / "policy/metrics.jsonl"):
