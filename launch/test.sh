@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks and tests: lint, types, then pytest.
 #
-#   bash launch/test.sh              lint, types, the quick tests and the journeys: about four minutes on two cores
+#   bash launch/test.sh              lint, types, the quick tests and the journeys: about five minutes on two cores
 #   bash launch/test.sh --all        every test but vLLM's and the clients': peers, hostile input, kills, lost hosts, every recipe
 #   bash launch/test.sh --quick      the quick tests alone, without the checks
 #   bash launch/test.sh --with-vllm  the tests of the real vLLM alone, on the CPU, in an environment of their own (.venv-vllm)

@@ -48,9 +48,9 @@ BACKENDS = {  # annotation/backends.py
     "server": "motif_jax.annotation.backends:Server",
     "judge": "motif_jax.contrib.judge:RuleServer",
     "lexicon": "motif_jax.annotation.backends:Rules",
-    "score": "motif_jax.annotation.backends:Oracle",
-    "return": "motif_jax.annotation.backends:Oracle",
-    "random": "motif_jax.annotation.backends:Oracle",
+    "score": "motif_jax.annotation.backends:ScoreOracle",
+    "return": "motif_jax.annotation.backends:ReturnOracle",
+    "random": "motif_jax.annotation.backends:Chance",
 }
 ONLINE_REWARDS = {"words": "motif_jax.contrib.words:WordsSource"}  # kinds of online rewards without a judge
 TRANSCRIPT_FORMATS = {"tweets": "motif_jax.contrib.tweets:Tweets"}  # those that need a world

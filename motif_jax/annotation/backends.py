@@ -74,7 +74,7 @@ class CaptionBackend(abc.ABC):
     def metadata(self) -> dict[str, Any]:
         """All values that its answers depend on, as JSON; inner objects are sections of the config.
 
-        Without its name and the goal, which are added; and without the seed, as nothing is asked twice for another one.
+        Its name and the goal are added. A model's sampling seed is left out: no question is asked again for another.
         """
 
     def check(self) -> None:
@@ -351,29 +351,21 @@ class Server(Prompted):
 
 
 class Oracle(CaptionBackend):
-    """Compares numbers of the dataset instead of captions, as in the original; or decides by chance.
-
-    `score`: the score of the episode that a moment is from. `return`: the rewards of a moment. `random`: a pair's
-    verdict depends on the seed alone.
-    """
+    """Compares numbers of the dataset instead of captions, as in the original; or decides by chance."""
 
     def open(self) -> Annotator:
         name = self.section.backend
         raise UserError(f"{name!r} compares numbers of the game, and a judge of captions is asked ({FLAG})")
 
     def metadata(self) -> dict[str, Any]:
-        return {"seed": self.seed} if self.section.backend == "random" else {}
+        return {}
 
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
         """The numbers that it compares, [N, 2, ...]; None if it needs none."""
-        if self.section.backend == "score":
-            return of_nethack(dataset.info, "score")
-        return dataset.data["rewards"] if self.section.backend == "return" else None
+        return None
 
     def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
         """P(second is better) of some pairs, whose rows ascend: 0, 1/2 or 1. [M] -> [M] float32"""
-        if self.section.backend == "random":
-            return np.random.default_rng(self.seed).integers(2, size=len(dataset))[rows].astype(np.float32)
         numbers = self.numbers(dataset)
         assert numbers is not None
         first, second = numbers[rows].reshape(len(rows), 2, math.prod(numbers.shape[2:])).sum(-1, dtype=np.float64).T
@@ -385,6 +377,30 @@ def of_nethack(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     if name not in arrays:
         raise UserError(f"the dataset has no {name!r}, which moments of NetHack have ({FLAG}, .captions)")
     return arrays[name]
+
+
+class ScoreOracle(Oracle):
+    """`score`: the score of the episode that a moment is from."""
+
+    def numbers(self, dataset: PairDataset) -> np.ndarray | None:
+        return of_nethack(dataset.info, "score")
+
+
+class ReturnOracle(Oracle):
+    """`return`: the rewards of a moment."""
+
+    def numbers(self, dataset: PairDataset) -> np.ndarray | None:
+        return dataset.data["rewards"]
+
+
+class Chance(Oracle):
+    """`random`: a pair's verdict depends on the seed alone."""
+
+    def metadata(self) -> dict[str, Any]:
+        return {"seed": self.seed}
+
+    def answer(self, dataset: PairDataset, rows: np.ndarray) -> np.ndarray:
+        return np.random.default_rng(self.seed).integers(2, size=len(dataset))[rows].astype(np.float32)
 
 
 OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, another process, or a stand-in of tests
