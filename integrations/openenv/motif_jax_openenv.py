@@ -15,8 +15,9 @@ from fastapi.responses import JSONResponse
 from openenv.core.env_server import Action, Environment, Observation, State, create_app
 from pydantic import Field
 
+from motif_jax.config.table import Whole, shown
 from motif_jax.envs.conversation import LONGEST, Conversation, Heard
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
 
 CLIENTS = 64  # at once
 LARGEST = 2**20  # bytes of a client's message
@@ -76,14 +77,21 @@ def make_app(env):
     return app
 
 
+def read_env(text):
+    """The values of the flag --env; raises UserError if they are not JSON."""
+    with legible(f"{shown(text)} as JSON", "--env", RecursionError):
+        return json.loads(text)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", type=json.loads, default={}, help="values of the config section env, as JSON")
+    parser.add_argument("--env", default="{}", help="values of the config section env, as JSON")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     arguments = parser.parse_args()
     try:
-        app = make_app(arguments.env)
+        Whole(0, 2**16 - 1).check("port", "--port", arguments.port)  # uvloop would take the remainder
+        app = make_app(read_env(arguments.env))
     except UserError as wrong:
         parser.error(str(wrong))
     uvicorn.run(app, host=arguments.host, port=arguments.port, ws_max_size=LARGEST)

@@ -271,7 +271,10 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def shown(value: object) -> str:
     """The `repr` of any value as one short line, for messages."""
-    return clean(repr(value), 80)
+    try:
+        return clean(repr(value), 80)
+    except RecursionError:  # JSON that could just be read
+        return f"a {type(value).__name__} that is nested too deeply"
 
 
 # ---- the texts of `--help=SECTION` and docs/config.md

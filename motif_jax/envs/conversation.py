@@ -4,20 +4,22 @@
     talk.begin(seed=7)                          # the same seed begins the same episode
     talk.say("crane")                           # Heard(text="<b><y><b><b><g>", reward=-1.0, done=False)
 
-Worlds that are played by writing hear every text. In other worlds, a text must be the name of an action; otherwise the
-game stands still, and the answer lists the names. MOST_UNKNOWN such texts in a row end the episode. Such worlds show
-their prompt, or else their screen.
+Worlds that are played by writing hear every text. In other worlds, a text must be the name of an action: without regard
+to blanks around it, and to case, unless several names differ by case alone. Otherwise the game stands still, and the
+answer lists the names. MOST_UNKNOWN such texts in a row end the episode. Such worlds show their prompt, or else their
+screen.
 """
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from motif_jax.config.table import shown
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.text_game import TextGame
-from motif_jax.envs.world import SeedStream, game_seed, is_text, to_text
+from motif_jax.envs.world import SeedStream, World, game_seed, is_text, to_text
 from motif_jax.envs.worlds import check_section, check_world
 from motif_jax.screens import screen_text
 from motif_jax.structs import EndStatus, UserError
@@ -40,7 +42,7 @@ class Conversation:
     def __init__(self, env: Mapping[str, Any]):
         check_section(env)
         self._env, self._world = dict(env), check_world(env)
-        self._actions = {name.lower(): number for number, name in enumerate(self._world.action_names)}
+        self._actions, self._any_case = _numbers(self._world)
         if not self._actions and not is_text(self._world.action):
             problem = f"the actions of the world {self._world.name!r} are numbers, so they cannot be written"
             raise UserError(f"{problem}: choose a world whose actions have names, or are texts (--config.env.world)")
@@ -66,7 +68,9 @@ class Conversation:
             raise UserError("no episode is running: begin one")
         if not isinstance(text, str) or len(text) > LONGEST or any("\ud800" <= letter <= "\udfff" for letter in text):
             raise UserError(f"the agent writes a text of at most {LONGEST:,} Unicode characters, not {shown(text)}")
-        action: Any = text if is_text(self._world.action) else self._actions.get(text.strip().lower())
+        name = text.strip()
+        number = self._actions.get(name, self._any_case.get(name.lower()))
+        action: Any = text if is_text(self._world.action) else number
         if action is None:
             self._unknown += 1
             self._running = self._unknown < MOST_UNKNOWN
@@ -90,3 +94,15 @@ class Conversation:
         if "prompt" in self._world.specs:
             return to_text(self._game.seen["prompt"])
         return "\n".join(line.rstrip() for line in screen_text(self._game.screen().chars).split("\n")).strip("\n")
+
+
+def _numbers(world: World) -> tuple[dict[str, int], dict[str, int]]:
+    """The actions by their names, and by names in lower case that only one has; raises UserError for equal names."""
+    names = [name.strip() for name in world.action_names]
+    in_lower = collections.Counter(name.lower() for name in names)
+    exact = {name: number for number, name in enumerate(names)}
+    if len(exact) < len(names):
+        (twice, _), *_ = collections.Counter(names).most_common(1)
+        problem = f"two actions of the world {world.name!r} are called {shown(twice)}, blanks around it aside"
+        raise UserError(f"{problem}: a text cannot choose between them (--config.env.world)")
+    return exact, {name.lower(): number for name, number in exact.items() if in_lower[name.lower()] == 1}

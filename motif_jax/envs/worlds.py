@@ -62,10 +62,16 @@ def make_world(env: Mapping[str, Any]) -> World:
 
 def check_section(env: Mapping[str, Any]) -> None:
     """Raises UserError unless all values of `env`, which comes from outside, are in TABLE; any may be absent."""
-    for name, given in flatten(dict(env)).items():
+    if not isinstance(env, Mapping):
+        raise UserError(f'env must be an object such as {{"world": "wordle"}}, not {shown(env)} (--config.env)')
+    given = dict(env)
+    if isinstance(inner := given.get(SECTION), Mapping):  # not `flatten`, which leaves out what is empty
+        del given[SECTION]
+        given |= {f"{SECTION}.{name}": one for name, one in inner.items()}
+    for name, one in given.items():
         if name not in TABLE:
-            raise UserError(f"env has no value {shown(name)} (--config.env): {suggest(name, TABLE)}")
-        TABLE[name].kind.check(name.rpartition(".")[2], f"--config.env.{name}", given)
+            raise UserError(f"env has no value {shown(name)} (--config.env): {suggest(str(name), TABLE)}")
+        TABLE[name].kind.check(name.rpartition(".")[2], f"--config.env.{name}", one)
 
 
 def check_world(env: Mapping[str, Any]) -> World:

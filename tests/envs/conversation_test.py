@@ -5,6 +5,7 @@ import random
 import numpy as np
 import pytest
 from conftest import refusal
+from own_gym import ToldWorld
 
 from motif_jax.envs.conversation import LONGEST, MOST_UNKNOWN, Conversation
 from motif_jax.envs.world import SeedStream, game_seed
@@ -12,6 +13,7 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus
 
 pytestmark = pytest.mark.quick
+TOLD = {"world": "own_gym:ToldWorld"}
 WORDS = "crane", "stone", "abide", "is it an animal?", "zzzzz", ""
 BABYAI = {"world": "babyai", "babyai": {"level": "GoToLocal", "rewording": "synonyms"}}
 
@@ -65,13 +67,49 @@ def test_invalid_seeds_and_texts_are_refused():
         refusal(lambda: talk.say(text), "a text of at most 100,000 Unicode characters")
 
 
+@pytest.mark.parametrize(
+    ("names", "played"),
+    [
+        (("Go", "go", "stop "), {"Go": 0, " go ": 1, "GO": None, "STOP": 2}),
+        (("a", "A", "AB", "Ab", ""), {"a": 0, "A": 1, "ab": None, "AB": 2, "": 4}),
+    ],
+)
+def test_actions_whose_names_differ_by_case_can_all_be_played(monkeypatch, names, played):
+    monkeypatch.setattr(ToldWorld, "action_names", names)
+    talk = Conversation(TOLD)
+    talk.begin(1)
+    for text, action in played.items():
+        heard = talk.say(text)
+        assert ("is not an action" in heard.text) == (action is None), text
+        assert action in (None, heard.reward), text
+
+
+def test_actions_with_the_same_name_are_refused(monkeypatch):
+    for names in (("go", " go"), ("go", "go"), ("", " ")):
+        monkeypatch.setattr(ToldWorld, "action_names", names)
+        assert refusal(lambda: Conversation(TOLD), "two actions of the world").endswith("(--config.env.world)")
+    monkeypatch.setattr(ToldWorld, "action_names", (1, 2))
+    refusal(lambda: Conversation(TOLD), "has the names of actions (1, 2), not texts")
+
+
+def nested(depth, value):
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 WRONG = {  # the start of the sentence: sections
-    "env has no value ": [{"wrld": "wordle"}, {5: 1}, {"babyai": 5}, {"babyai": {"x": 1}}],
-    "world must be text of ": [{"world": None}],
+    "env must be an object such as ": [None, 5, "wordle", [], [["world", "wordle"]], nested(99_999, 1)],
+    "env has no value ": [
+        {"wrld": "wordle"}, {5: 1}, {"babyai": 5}, {"babyai": {"x": 1}}, {"nonsense": {}}, {"babyai": {"babyai": {}}},
+    ],
+    "world must be text of ": [{"world": value} for value in (None, {}, {"a": {}}, nested(99_999, 1))],
+    "level must be text of ": [{"world": "babyai", "babyai": {"level": {}}}],
+    "options must be text of ": [{"world": "wordle", "options": value} for value in ({}, {"words": "small"}, None, [])],
     "options must be a JSON object": [{"world": "wordle", "options": text} for text in ("", "[]", "[" * 999)],
     "max_episode_steps must ": [
         {"world": world, "max_episode_steps": value}
-        for world in ("nethack", "own_worlds:EchoWorld") for value in (0, 3.5, True, float("nan"))
+        for world in ("nethack", "own_worlds:EchoWorld") for value in (0, 3.5, True, float("nan"), {})
     ],
     "the actions of the world ": [{"world": "own_gym:AimWorld"}],
     "window must ": [{"world": "babyai", "babyai": {"window": 65}}],

@@ -124,3 +124,29 @@ class NamedWorld(AimWorld):
         return gymnasium.wrappers.TransformObservation(
             Aim(), lambda seen: {name: seen}, spaces.Dict({name: Aim.observation_space})
         )
+
+
+class Told(gymnasium.Env):
+    """Pays the number of the action, of as many as are asked for."""
+
+    observation_space = spaces.Discrete(2)
+
+    def __init__(self, count):
+        self.action_space = spaces.Discrete(count)
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return 1, float(action), False, False, {}
+
+
+class ToldWorld(GymWorld):
+    about = "a game of names"
+    action_names = ("Go", "go", "stop ")
+
+    def make(self):
+        return Told(len(self.action_names))
+
+    def caption(self, observation, env):
+        return "You hear."

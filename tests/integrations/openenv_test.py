@@ -49,6 +49,25 @@ def serve():
         server.wait()
 
 
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--env=5", "env must be an object such as"),
+        ('--env={"world": "wordle", "options": {}}', "options must be text of up to 4,000 characters, not {}"),
+        (f"--env={'[' * 99_999}", "as JSON: maximum recursion depth exceeded"),
+        ('--env={"world": ', "cannot read '{\"world\": ' as JSON: "),
+        ("--port=99999", "port must be a whole number from 0 to 65,535, not 99999 (--port)"),
+        ("--port=-1", "port must be a whole number from 0 to 65,535, not -1 (--port)"),
+    ],
+)
+def test_values_that_cannot_work_are_refused_before_it_serves(flag, message):
+    command = [sys.executable, "-m", "motif_jax_openenv", '--env={"world": "wordle"}', flag]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(("env", "texts"), ENVS, ids=[env["world"] for env, _ in ENVS])
 def test_its_client_gets_the_texts_and_rewards_of_the_game(serve, env, texts):
     with generic_client.GenericEnvClient(base_url=serve(env)).sync() as client:
