@@ -20,12 +20,14 @@ characters, and never the mark: only templates of this program are read with mar
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import hashlib
 import importlib.util
 import itertools
 import json
+import math
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,6 +45,9 @@ LETTERS = r"<[/|]?\w+\|?>|[\s\S]"  # a mark, or one character
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"  # the first tokens, in this order
 END_TOKEN, UNKNOWN_TOKEN = 1, 2
 MARKS = ("<a>", "<s>", "</a>", "</eod>")  # the next ones of a tokeniser of letters
+STEPS = ("normalizers", "pretokenizers", "processors", "decoders")  # of the parts of a tokenizer.json, in lists
+MOST_GROWTH = 256  # tokens, or characters, that all steps may make of one; NFKC alone makes 18 of some
+STRANGE = "a\U0010fffd"  # a letter, and a character that is in no vocabulary
 BRACKETS = re.compile(r"[<>\[\]{}|]")  # what a mark has in its name, but not a word that was added to a vocabulary
 
 
@@ -135,12 +140,17 @@ class HubTokeniser:
     def __init__(self, text: str):
         if importlib.util.find_spec("tokenizers") is None:
             raise UserError(f"this {FILE} needs the library tokenizers: pip install 'motif_jax[language]'")
+        _check_growth(json.loads(text))  # before the library applies the steps to the added tokens
         self.text, self._tokenizer = text, _from_text(text)
-        self.size = 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+        numbers = sorted(self._tokenizer.get_vocab(with_added_tokens=True).values())
+        self.size = 1 + max(numbers, default=-1)
         added = self._tokenizer.get_added_tokens_decoder().values()
         named = [token.content for token in added if token.special or BRACKETS.search(token.content)]
         ids = {mark: self._tokenizer.token_to_id(mark) for mark in (*named, PAD, END, *MARKS)}  # the last of templates
         self._marks = {number: mark for mark, number in ids.items() if number is not None}
+        written = self.encode(STRANGE, special_tokens=True)
+        for tokens in (numbers, written, numbers[:1], ()):  # some decoders fail in short texts
+            self.decode(tokens)
 
     def encode(self, text: str, special_tokens: bool = False, marks: bool = False) -> list[int]:
         with _told(f"encode {text[:60]!r}"):
@@ -192,6 +202,35 @@ class HubTokeniser:
 
 
 Tokeniser = BuiltInTokeniser | HubTokeniser
+
+
+def _check_growth(whole: dict[str, Any]) -> None:
+    """Raises ValueError if a tokenizer.json of a few kilobytes could make gigabytes of a short text."""
+    for parts in (("normalizer", "pre_tokenizer", "model", "post_processor"), ("decoder",)):
+        if (growth := math.prod(_growth(whole.get(part)) for part in parts)) > MOST_GROWTH:
+            names = " and ".join(part for part in parts if _growth(whole.get(part)) > 1)
+            raise ValueError(f"its {names} may make {growth:.3g} characters of one, at most {MOST_GROWTH} are allowed")
+
+
+def _growth(step: Any) -> float:
+    """The most characters or tokens that a step makes of one; what it adds once to a text is not counted."""
+    if not isinstance(step, dict):
+        return 1.0
+    made = math.prod((_growth(one) for name in STEPS for one in step.get(name) or ()), start=1.0)
+    if {
+        "pattern",
+        "content",
+    } <= step.keys():  # Replace; the library also guesses steps that have no type by their values
+        least = len(step["pattern"].get("String", ""))  # 0 for a regular expression: it may find nothing, everywhere
+        made *= max(1.0, len(step["content"]) / least) if least else 1.0 + len(step["content"])
+    if step.get("type") == "ByteLevel":
+        made *= 4.0  # each byte becomes a character, which may have two of them for the next such step
+    if table := base64.b64decode(step.get("precompiled_charsmap") or ""):  # it ends with texts for single characters
+        texts = table[4 + int.from_bytes(table[:4], "little") :].split(b"\0")
+        made *= max(1, *(len(text.decode(errors="replace")) for text in texts))
+    if "single" in step:  # a template of tokens around copies of the text
+        made *= max(1, sum("Sequence" in one for one in step["single"]))
+    return made * (1 + sum(len(step.get(name) or "") for name in ("continuing_subword_prefix", "end_of_word_suffix")))
 
 
 def _from_text(text: str) -> Any:

@@ -1,3 +1,6 @@
+import base64
+import json
+
 import numpy as np
 import pytest
 import tokenizers
@@ -113,3 +116,57 @@ def test_other_texts_have_the_same_tokens_as_ever(marked):
 def test_a_file_that_lies_is_refused_in_one_sentence(text, tmp_path):
     (tmp_path / "tokenizer.json").write_text(text)
     refusal(lambda: read_tokeniser(tmp_path / "tokenizer.json"), "tokenizer.json' as a tokeniser: ")
+
+
+def tokenizer_json(**parts):
+    """A tokenizer.json of the words a and b, with other parts."""
+    model = {"type": "WordLevel", "vocab": {"<unk>": 0, "a": 1, "b": 2}, "unk_token": "<unk>"}
+    empty = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder"))
+    return json.dumps({"version": "1.0", "added_tokens": [], "model": model, **empty, **parts})
+
+
+def sequence(name, step, times):
+    return {"type": "Sequence", name: [step] * times}
+
+
+REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
+DOUBLE = {"type": "Replace", "pattern": {"Regex": ""}, "content": "a"}
+UNTYPED = {"pattern": {"String": "a"}, "content": "a" * 10}
+BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": False}
+TABLE = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(bytes(4) + b"a" * 1000).decode()}
+TEMPLATE = {"type": "TemplateProcessing", "pair": [], "special_tokens": {}}
+TEMPLATE["single"] = [{"Sequence": {"id": "A", "type_id": 0}}] * 1000
+NO_MODEL = {"merges": [], "vocab": {"a": 0, "b": 1}, "unk_token": "c"}
+
+
+@pytest.mark.parametrize("part", [
+    {"normalizer": sequence("normalizers", REPLACE, 3)}, {"normalizer": sequence("normalizers", DOUBLE, 30)},
+    {"normalizer": {"normalizers": [UNTYPED, {"normalizers": [UNTYPED, UNTYPED]}]}}, {"normalizer": TABLE},
+    {"pre_tokenizer": sequence("pretokenizers", BYTES, 30)}, {"post_processor": TEMPLATE},
+    {"decoder": sequence("decoders", REPLACE, 3)},
+])  # fmt: skip
+def test_a_tokeniser_that_makes_gigabytes_of_a_short_text_is_refused(part, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json(**part))
+    (name,) = part
+    refusal(lambda: read_tokeniser(tmp_path / "tokenizer.json"), "tokenizer.json' as a tokeniser: ", f"its {name} may")
+
+
+@pytest.mark.parametrize(("part", "message"), [
+    ({"model": NO_MODEL | {"type": "WordLevel"}}, "cannot encode"), ({"model": NO_MODEL | {"type": "BPE"}}, "encode"),
+    ({"model": {"type": "Unigram", "unk_id": None, "vocab": [["a", -1.0]]}}, "cannot encode"),
+    ({"decoder": {"type": "Strip", "content": "a", "start": 9, "stop": 9}}, "cannot decode"),
+])  # fmt: skip
+def test_a_tokeniser_that_cannot_encode_or_decode_is_refused_when_it_is_read(part, message, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(tokenizer_json(**part))
+    refusal(lambda: read_tokeniser(tmp_path / "tokenizer.json"), "tokenizer.json' as a tokeniser: ", message)
+
+
+def test_steps_that_tokenisers_have_are_not_refused():
+    """As in CLIP's, Llama's and those of sentencepiece: only what grows a text without limit is refused."""
+    texts = [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}, {"type": "Prepend", "prepend": "_"}]
+    texts += [{"type": "Replace", "pattern": {"String": "``"}, "content": '"'}, {"type": "NFKC"}, {"type": "Lowercase"}]
+    steps = {"normalizer": {"type": "Sequence", "normalizers": texts}, "pre_tokenizer": BYTES, "post_processor": BYTES}
+    back = [{"type": "Replace", "pattern": {"String": "_"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]
+    back += [{"type": "Strip", "content": " ", "start": 1, "stop": 0}]
+    steps["decoder"] = {"type": "Sequence", "decoders": back}
+    assert HubTokeniser(tokenizer_json(**steps)).size == 3
