@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from motif_jax.contrib import words
 from motif_jax.contrib.guessing import SceneFiles
+from motif_jax.envs.babyai.manual import read_manual
 from motif_jax.episodes import playback
 from motif_jax.language import gguf_file
 from motif_jax.replays import replay
@@ -62,10 +63,11 @@ READERS = {
     "JSON list": lambda file: list(imports.read_visdial(file)),
     "tokeniser": read_tokeniser,
     "GGUF": gguf_file.read_header,
+    "manual": read_manual,
     "vectors of words": words.read_vectors,
     "scenes": lambda file: SceneFiles(str(file), ""),
 }
-STRANGE = {"line": fill_line, "claim": claim, "claim_inside": claim_inside, "bomb": bomb}
+STRANGE = {"line": fill_line, "claim": claim, "claim_inside": claim_inside, "bomb": bomb, "pipe": os.mkfifo}
 
 
 @pytest.mark.parametrize("attack", STRANGE)

@@ -27,6 +27,7 @@ from motif_jax.rewards.learnt_source import Captioned, RewardTable, captioned_fa
 from motif_jax.rewards.section import SECTION, OnlineValues, check_past, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, Setting
 from motif_jax.structs import UserError, legible
+from motif_jax.system.foreign import open_regular
 
 FLAG = f"{SECTION}.vectors"
 MOST_WORDS = 1_000_000  # words read from a file; files begin with the most frequent ones
@@ -143,7 +144,7 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
     """Reads word vectors, all of the same size. [D] float32 each"""
     vectors: dict[str, np.ndarray] = {}
     size = 0
-    with legible(repr(str(path)), FLAG), open(path, encoding="utf-8", errors="replace") as lines:
+    with legible(repr(str(path)), FLAG), open_regular(path, "r", encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
             word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
             if number == 1 and len(numbers) == 1 and word.isdecimal():

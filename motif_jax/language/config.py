@@ -144,7 +144,7 @@ def _weights(name: str) -> list[Path]:
         path = locate_model(name)
     except UserError:
         return []
-    return [path] if path.is_file() else sorted(path.glob("*.safetensors"))
+    return [path] if path.is_file() else [file for file in sorted(path.glob("*.safetensors")) if file.is_file()]
 
 
 def find_trained(workdir: Path, flag: str) -> Path:

@@ -29,6 +29,7 @@ import numpy as np
 
 from motif_jax.language.config import LanguageConfig, config_from_hub, well_formed
 from motif_jax.structs import UserError, legible
+from motif_jax.system.foreign import open_regular
 from motif_jax.tokens import Tokeniser, tokeniser_from_text
 
 FAMILIES = ("llama", "qwen2", "qwen3")  # general.architecture
@@ -95,7 +96,7 @@ def read_header(path: Path) -> Header:
     """Reads everything before the tensors' numbers; raises UserError for another kind of file or a damaged one."""
     if importlib.util.find_spec("gguf") is None:
         raise UserError(f"reading {str(path)!r} needs the library gguf: pip install 'motif_jax[language]'")
-    with legible(f"{str(path)!r} as a GGUF file"), well_formed(), open(path, "rb") as file:
+    with legible(f"{str(path)!r} as a GGUF file"), well_formed(), open_regular(path) as file:
         return _Bytes(file, path).header()
 
 

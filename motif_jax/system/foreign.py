@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 LIMIT = 16 * 2**20  # bytes of a text file
 LONGEST_LINE = 2**24  # bytes of a line of JSON; the rows of metrics have a few thousand
@@ -20,12 +20,17 @@ def read_text(path: Path) -> str:
 
 def read_bytes(path: Path, limit: int) -> bytes:
     """The bytes of a file; raises ValueError if there are more than `limit`."""
-    check_regular(path)
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
         raise ValueError(f"it has more than {limit:,} bytes")
     return data
+
+
+def open_regular(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:
+    """Opens a file for reading; see `check_regular`."""
+    check_regular(path)
+    return open(path, mode, **options)
 
 
 def check_regular(path: Path) -> None:
@@ -38,8 +43,8 @@ def check_regular(path: Path) -> None:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
+    """The SHA-256 of a file, in hexadecimal; raises ValueError for what is no regular file."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -111,6 +111,7 @@ def read_array(path: Path, mapped: bool = False) -> np.ndarray:
 def read_arrays(path: Path, names: Iterable[str], optional: Iterable[str], limit: int) -> dict[str, np.ndarray]:
     """Reads arrays of an `.npz` file, of `limit` bytes in all; raises ValueError if one is missing or damaged."""
     try:
+        check_regular(path)
         with zipfile.ZipFile(path) as archive:
             there = set(archive.namelist())
             wanted = [archive.getinfo(f"{name}.npy") for name in names]

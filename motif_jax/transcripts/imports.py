@@ -16,7 +16,7 @@ from typing import Any
 from motif_jax.config.table import Number, shown
 from motif_jax.files import write_whole
 from motif_jax.structs import Episode, Turn, UserError, legible
-from motif_jax.system.foreign import LONGEST_LINE, read_bytes
+from motif_jax.system.foreign import LONGEST_LINE, open_regular, read_bytes
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 FLAG = "--config.transcripts.import_from"
@@ -42,7 +42,7 @@ def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Itera
 def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
     """Yields the lines of a file, each after "line N of FILE"."""
     with legible(repr(str(file)), FLAG):
-        opened = open(file, "rb")  # noqa: SIM115  (what reads it is not in this block)
+        opened = open_regular(file)  # what reads it is not in this block
     with opened:
         for number, line in enumerate(iter(lambda: opened.readline(LONGEST_LINE), b""), 1):
             where = f"line {number:,} of {str(file)!r}"

@@ -66,6 +66,9 @@ def test_exercises_with_goals_name_no_pair_that_is_held_out(monkeypatch):
       for goal, do in (("{who}", '["x"]'), ("go", '"turn left"'), ("go", "[1]"))),
     "goals.a = []\nlesson = [1]\nexamples = 1",
     "a = " + "[" * 9999,
+    *(ONE.replace("3\n", f"{count}\n") for count in (10**12, 0, -1, '"ab"', 250_001, 2.0)),
+    *(f"{ONE}weight = {weight}\n" for weight in (10**12, 0, -(10**12), '"ab"', 83_334)),
+    ONE.replace("3\n", '"ab"\n') + f"weight = {10**12}\n", f"{ONE}weight = -1\n{ONE[ONE.index('[[') :]}weight = 2",
 ])  # fmt: skip
 def test_a_manual_of_other_forms_is_refused(tmp_path, text):
     refusal(lambda: own_manual(tmp_path, text), match=r"mine.toml' as a manual: .*\(--config.transcripts.import_from\)")

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from motif_jax.config.table import shown
 from motif_jax.envs.babyai.words import CANONICAL, COLOURS, ENGLISH, HELD_OUT, NOUNS, all_words, place, prompt_text
 from motif_jax.structs import Episode, Turn, UserError, legible
 from motif_jax.system.foreign import LIMIT, read_bytes
@@ -22,6 +23,7 @@ SHIPPED = Path(__file__).parent / "manuals"
 FLAG = "--config.transcripts.import_from"
 MOST_STEPS = 6  # distance of objects and walls
 MOST_OTHERS = 7  # visible objects in addition to the lesson's
+MOST_EXAMPLES = 250_000  # of a manual; exercises make twelve of each, in memory
 KINDS = tuple(NOUNS)
 
 
@@ -57,7 +59,10 @@ def read_manual(file: Path) -> list[Lesson]:
     with legible(f"{str(file)!r} as a manual", FLAG, TypeError, KeyError, RecursionError):
         manual = tomllib.loads(read_bytes(file, LIMIT).decode())
         goals, examples = dict(manual["goals"]), manual["examples"]
-        return [_read_lesson(goals, examples, **lesson) for lesson in manual["lesson"]]
+        lessons = [_read_lesson(goals, examples, **lesson) for lesson in manual["lesson"]]
+        if not 0 < (count := sum(lesson.examples for lesson in lessons)) <= MOST_EXAMPLES:
+            raise ValueError(f"its lessons have {shown(count)} examples, not 1 to {MOST_EXAMPLES:,}")
+        return lessons
 
 
 def _read_lesson(
@@ -71,7 +76,10 @@ def _read_lesson(
     words = _draw_words(random.Random(0))
     for text in (*aims, *see, *do):
         _fill(text, words)  # KeyError: an unknown placeholder
-    return Lesson(tuple(aims), tuple(see), tuple(do), blocked, operator.index(examples * weight))
+    count = operator.index(examples) * operator.index(weight)
+    if count < 0:
+        raise ValueError(f"a lesson has {shown(count)} examples")
+    return Lesson(tuple(aims), tuple(see), tuple(do), blocked, count)
 
 
 def make_examples(lessons: Sequence[Lesson], window: int) -> Iterator[Example]:
