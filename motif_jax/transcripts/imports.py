@@ -17,11 +17,12 @@ from motif_jax.config.table import Number, shown
 from motif_jax.files import write_whole
 from motif_jax.structs import Episode, Turn, UserError, legible
 from motif_jax.system.foreign import LONGEST_LINE, open_regular, read_bytes
-from motif_jax.transcripts.store import Transcripts, TranscriptWriter
+from motif_jax.transcripts.store import Transcripts, TranscriptWriter, check_episode
 
 FLAG = "--config.transcripts.import_from"
 LARGEST_JSON = 2**30  # bytes of a file with one JSON value
 WRONG = KeyError, TypeError, AttributeError, OverflowError, RecursionError  # of values that have another form
+KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}  # of JSON
 REVEALED = 0.5  # a dialogue ends when the rank has risen by this share of the possible rise
 
 
@@ -36,6 +37,8 @@ def read_lines(file: Path, parse: Callable[[Any], tuple[Episode, ...]]) -> Itera
         if line.strip():
             with legible(f"{where} as an episode", FLAG, *WRONG):
                 episodes = parse(json.loads(line))
+                for episode in episodes:
+                    check_episode(episode)
             yield from episodes
 
 
@@ -51,19 +54,35 @@ def _lines(file: Path) -> Iterator[tuple[str, bytes]]:
             yield where, line
 
 
+def _field(row: Any, name: str, *kinds: type) -> Any:
+    """A value of an object in a file; raises ValueError, in words, if it is missing or of another type than `kinds`."""
+    if not isinstance(row, dict):
+        raise ValueError(f"{shown(row)} is {_kind(row)}, not an object with {name!r}")
+    if name not in row:
+        raise ValueError(f"it has no {name!r}")
+    if kinds and not isinstance(row[name], kinds):
+        wanted = " or ".join(KINDS[kind] for kind in kinds)
+        raise ValueError(f"{name!r} is {_kind(row[name])}, not {wanted}: {shown(row[name])}")
+    return row[name]
+
+
+def _kind(value: Any) -> str:
+    return KINDS.get(type(value), "a number")
+
+
 def _lmrl_episode(row: Any) -> Episode:
-    sequence, rewards = row["sequence"], row["reward"]
+    sequence, rewards = _field(row, "sequence", list), _field(row, "reward", list)
     if not len(sequence) - 1 <= len(rewards) <= len(sequence):
         raise ValueError(f"it has {len(sequence):,} texts and {len(rewards):,} rewards")
     rewards = [0.0] * (len(sequence) - len(rewards)) + rewards
     if not all(map(Number().allows, rewards)):
         raise ValueError(f"its rewards are {shown(rewards)}, not numbers")
     turns = []
-    for (text, is_action), reward in zip(sequence, rewards, strict=True):
-        if is_action not in (0, 1) or (reward and not is_action):
-            raise ValueError(f"a turn is {shown([text, is_action])}, with the reward {shown(reward)}")
-        turns.append(Turn(text, float(reward) if is_action else None))
-    return Episode(tuple(turns), row["done"])
+    for turn, reward in zip(sequence, rewards, strict=True):
+        if not (isinstance(turn, list) and len(turn) == 2 and turn[1] in (0, 1)) or (reward and not turn[1]):
+            raise ValueError(f"a turn is {shown(turn)}, with the reward {shown(reward)}")
+        turns.append(Turn(turn[0], float(reward) if turn[1] else None))
+    return Episode(tuple(turns), _field(row, "done"))
 
 
 def read_lmrl_wordle(file: Path) -> Iterator[Episode]:
@@ -103,17 +122,21 @@ def read_visdial(file: Path, ranks: Path | None = None) -> Iterator[Episode]:
         raise UserError(f"{str(ranks)!r} has {len(changes):,} dialogues, and {str(file)!r} {len(dialogues):,} ({FLAG})")
     for index, (dialogue, rank) in enumerate(zip(dialogues, changes, strict=True)):
         with legible(f"dialogue {index:,} of {str(file)!r}", FLAG, *WRONG):
-            questions = [(said["question"].removesuffix("?") + "?", said["answer"]) for said in dialogue["dialog"]]
+            said = _field(dialogue, "dialog", list)
+            questions = [(_field(one, "question", str), _field(one, "answer", str)) for one in said]
             last = len(questions) - 1
             if rank is not None:
-                if len(rank) != len(questions) + 1 or not all(map(Number().allows, rank)):
+                if not isinstance(rank, list) or len(rank) != len(questions) + 1 or not all(map(Number().allows, rank)):
                     raise ValueError(f"it has {len(questions)} rounds, and its ranks are {shown(rank)}")
                 left, risen = 1.0 - rank[0], enumerate(itertools.accumulate(rank[1:]))
                 last = next((at for at, rise in risen if left <= 0 or rise / left >= REVEALED), last)
-            turns = [Turn(dialogue["caption"])]
+            turns = [Turn(_field(dialogue, "caption", str))]
             for number, (question, answer) in enumerate(questions[: last + 1]):
-                turns += [Turn(question, 0.0 if number == last else -1.0), Turn(answer)]
-        yield Episode(tuple(turns), terminal=True)
+                asked = question.removesuffix("?") + "?"
+                turns += [Turn(asked, 0.0 if number == last else -1.0), Turn(answer)]
+            episode = Episode(tuple(turns), terminal=True)
+            check_episode(episode)
+        yield episode
 
 
 def read_reddit(files: Sequence[Path]) -> Iterator[Episode]:
@@ -126,9 +149,14 @@ def read_reddit(files: Sequence[Path]) -> Iterator[Episode]:
         _, columns = next(rows, ("", []))
         for where, row in rows:
             with legible(f"{where} as a comment", FLAG, *WRONG):
+                if len(row) != len(columns):
+                    raise ValueError(f"it has {len(row)} values, and the first line {len(columns)}")
                 values = dict(zip(columns, row, strict=True))
-                parent, text, score = values["parent_text"], values["text"], float(int(values["score"]))
-            turns = Turn(parent), Turn(text, 1.0 if score > 0 else -1.0)
+                score = float(int(_field(values, "score", str)))
+                turns = (
+                    Turn(_field(values, "parent_text", str)),
+                    Turn(_field(values, "text", str), 1.0 if score > 0 else -1.0),
+                )
             yield Episode(turns, terminal=True, info={"score": score})
 
 
@@ -138,7 +166,10 @@ def import_episodes(episodes: Iterable[Episode], path: Path, provenance: dict[st
     for number, episode in enumerate(episodes):
         with legible(f"episode {number:,}", FLAG, *WRONG):
             writer.add(episode)
-    if len(writer) and not writer.turns().is_action.any():
+    if not len(writer):
+        names = ", ".join(map(repr, provenance.get("files", ()))) or "what is imported"
+        raise UserError(f"there is no episode in {names}, so nothing was written to {str(path)!r} ({FLAG})")
+    if not writer.turns().is_action.any():
         raise UserError(f"the episodes have no turn of an agent, so nothing can be learnt from them ({FLAG})")
     return writer.write(path, provenance, FLAG)
 
@@ -178,31 +209,35 @@ def read_trl(file: Path) -> Iterator[Episode]:
 
 
 def _episodes(row: Any) -> tuple[Episode, ...]:
+    if not isinstance(row, dict):
+        raise ValueError(f"it is {_kind(row)}, not an object: {shown(row)}")
     if "messages" in row:
-        return (_episode(_messages(row["messages"], WORLD), row),)
-    prompt = _messages(row["prompt"], WORLD) if "prompt" in row else []
+        return (_episode(_messages(row, "messages", WORLD), row),)
+    prompt = _messages(row, "prompt", WORLD) if "prompt" in row else []
     if "completion" in row:
-        return (_episode([*prompt, *_completion(row["completion"])], row),)
+        return (_episode([*prompt, *_completion(row, "completion")], row),)
     if "chosen" in row and "rejected" in row:
         pair = {"chosen": 1.0, "rejected": -1.0}.items()
-        return tuple(_episode([*prompt, *_completion(row[name])], {"reward": reward}) for name, reward in pair)
+        return tuple(_episode([*prompt, *_completion(row, name)], {"reward": reward}) for name, reward in pair)
     raise ValueError("it has neither messages, nor a prompt with a completion, nor a chosen and a rejected text")
 
 
-def _completion(value: Any) -> list[Message]:
-    messages = _messages(value, AGENT)
+def _completion(row: Any, name: str) -> list[Message]:
+    messages = _messages(row, name, AGENT)
     if not any(message["role"] == AGENT for message in messages):
-        raise ValueError("the assistant says nothing in a completion")
+        raise ValueError(f"the assistant says nothing in {name!r}")
     return messages
 
 
-def _messages(value: Any, role: str) -> list[Message]:
+def _messages(row: Any, name: str, role: str) -> list[Message]:
     """The messages of a list, or of a text that `role` says."""
+    value: Any = _field(row, name, str, list)
     if isinstance(value, str):
         return [{"role": role, "content": value}]
     for message in value:
-        if message["role"] not in ROLES or not isinstance(message["content"], str):
-            raise ValueError(f"a message must be a text with one of the roles {', '.join(ROLES)}: {shown(message)}")
+        if (said := _field(message, "role", str)) not in ROLES:
+            raise ValueError(f"'role' is {shown(said)}, not one of {', '.join(ROLES)}")
+        _field(message, "content", str)
     return value
 
 
@@ -210,15 +245,19 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     """The episode of a conversation; `row` may have the columns that TRL ignores."""
     messages = [message for message in messages if message["content"] or message["role"] == AGENT]
     count = sum(message["role"] == AGENT for message in messages)
+    if not count:
+        raise ValueError("the assistant says nothing")
     rewards, last = row.get("rewards"), row.get("reward")
     if rewards is None and last is None and "label" in row:
-        last = {True: 1.0, False: -1.0}[row["label"]]
+        if row["label"] not in (True, False):
+            raise ValueError(f"'label' is {_kind(row['label'])}, not true or false: {shown(row['label'])}")
+        last = 1.0 if row["label"] else -1.0
     if rewards is None:
         rewards = [0.0] * (count - 1) + [0.0 if last is None else last]
-    if not len(rewards) == count > 0:
-        raise ValueError(f"its rewards are {shown(rewards)}, for {count:,} turns of the assistant")
     if not (isinstance(rewards, list) and all(map(Number().allows, rewards))):
         raise ValueError(f"its rewards are {shown(rewards)}, not numbers")
+    if len(rewards) != count:
+        raise ValueError(f"its rewards are {shown(rewards)}, for {count:,} turns of the assistant")
     left = map(float, rewards)
     turns = (Turn(message["content"], next(left) if message["role"] == AGENT else None) for message in messages)
     return Episode(tuple(turns), terminal=row.get("done", True))

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.config.table import LARGEST
+from motif_jax.config.table import LARGEST, shown
 from motif_jax.files import make_anew, write_array, write_json
 from motif_jax.structs import Episode, Turn, UserError, legible
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
@@ -166,12 +166,7 @@ class TranscriptWriter:
             self._info = {name: array("d") for name in episode.info}
         if episode.info.keys() != self._info.keys():
             raise ValueError(f"it has the metrics {[*episode.info]!s:.80}, and others have {[*self._info]!s:.80}")
-        if episode.terminal not in (True, False):
-            raise ValueError(f"whether it ended by itself is {episode.terminal!r:.80}")
-        for turn in episode.turns:  # all of them, so that a refused episode leaves nothing behind
-            turn.text.encode()  # UnicodeEncodeError is a ValueError
-            if not abs(turn.reward or 0.0) <= LARGEST:
-                raise ValueError(f"its reward {turn.reward} is not finite")
+        check_episode(episode)
         for turn in episode.turns:
             self._text.append(self._ids.setdefault(turn.text, len(self._ids)))
             self._is_action.append(turn.is_action)
@@ -212,6 +207,18 @@ class TranscriptWriter:
         write_json(partial / RECORD, record)
         os.replace(partial, path)
         return Transcripts(path, flag)
+
+
+def check_episode(episode: Episode) -> None:
+    """Raises ValueError, with one line, if a store cannot hold an episode."""
+    if episode.terminal not in (True, False):
+        raise ValueError(f"whether it ended by itself is {shown(episode.terminal)}")
+    for text, reward in episode.turns:
+        if not isinstance(text, str):
+            raise ValueError(f"a turn says {shown(text)}, which is no text")
+        text.encode()  # UnicodeEncodeError is a ValueError
+        if not abs(reward or 0.0) <= LARGEST:
+            raise ValueError(f"its reward {reward} is not finite")
 
 
 def turns_of(episodes: Iterable[Episode]) -> Turns:

@@ -59,7 +59,9 @@ ROW = {"sequence": [["a", 0], ["b", 1]], "reward": [0.0, 1.0], "done": True}
 
 @pytest.mark.parametrize("row", [
     "{", "[]", "NaN", "[" * 5000, "\x00", ROW | {"reward": [1.0, 1.0]}, ROW | {"reward": [0.0, None]},
-    ROW | {"reward": [0.0, 10**400]}, ROW | {"reward": []}, ROW | {"sequence": [["a", "no"]]},
+    ROW | {"reward": [0.0, 10**400]}, ROW | {"reward": []}, ROW | {"sequence": [["a", "no"]]}, ROW | {"reward": 5},
+    *(ROW | {"sequence": [["a", 0], turn]} for turn in ([7, 1], ["\ud800", 1], [None, 1], ["b"], "b1", 7, ["b", [1]])),
+    *(ROW | {"done": done} for done in ("false", None, [])), {"sequence": [["a", 1]], "reward": [1.0]},
 ], ids=lambda row: str(row)[:40])  # fmt: skip
 def test_lines_that_are_no_episode_are_named(tmp_path, row):
     file = lines(tmp_path, ROW, row)
@@ -106,9 +108,12 @@ def test_a_dialogue_costs_one_per_question_and_ends_when_half_of_what_was_hidden
 @pytest.mark.parametrize(("dialogues", "ranks"), [
     ({}, None), ([{"caption": "a", "dialog": [3]}], None), ([dialogue(1)], []), ([dialogue(1)], [[0.1, "x"]]),
     ([dialogue(1)], [[0.1, float("inf")]]), ([{"caption": "a", "dialog": [{"question": 3, "answer": "a"}]}], None),
+    ([7], None), ([dialogue(1)], [7]), ([dialogue(1) | {"caption": 7}], None),
+    ([dialogue(1) | {"caption": "\ud800"}], None),
+    ([{"caption": "a", "dialog": [{"question": "is it", "answer": None}]}], None),
 ], ids=lambda row: str(row)[:40])  # fmt: skip
 def test_files_that_are_no_dialogues_are_refused(tmp_path, dialogues, ranks):
-    refused(lambda: read_visdial(tmp_path, dialogues, ranks))
+    refused(lambda: read_visdial(tmp_path, dialogues, ranks), "dialogues.json")
 
 
 # ---- comments
@@ -130,7 +135,8 @@ def test_comments_answer_others_and_are_rewarded_by_votes(tmp_path):
 
 
 @pytest.mark.parametrize(("rows", "header", "sentence"), [
-    ([("a", "b")], ("text", "score", "parent_text"), "line 2 of"),
+    ([("a", "b")], ("text", "score", "parent_text"), "as a comment: it has 2 values, and the first line 3"),
+    ([("a", "1")], ("text", "score"), "line 2 of"), ([("a", "1")], ("text", "score"), "it has no 'parent_text'"),
     ([("a", "many", "b")], ("text", "score", "parent_text"), "'many'"),
     ([("a" * 200_000, "1", "b")], ("text", "score", "parent_text"), "is not CSV"),
 ])  # fmt: skip
@@ -182,12 +188,16 @@ def test_imported_episodes_keep_their_provenance(tmp_path):
     store = imports.import_episodes(read_lmrl(lines(tmp_path, ROW, ROW)), tmp_path / "transcripts", {"format": "lmrl"})
     assert len(store) == 2
     assert store.record["provenance"] == {"format": "lmrl"}
-    refused(lambda: imports.import_episodes(read_lmrl(lines(tmp_path)), tmp_path / "other", {}), "no episode")
+    empty, files = tmp_path / "other", {"files": ["games.jsonl"]}
+    for rows in ((), ("", " ")):
+        episodes = read_lmrl(lines(tmp_path, *rows))
+        nothing = "there is no episode in 'games.jsonl', so nothing was written to "
+        refused(lambda episodes=episodes: imports.import_episodes(episodes, empty, files), nothing, str(empty))
 
 
 @pytest.mark.parametrize(("turn", "sentence"), [
     (Turn("a", float("nan")), "nan"), (Turn("a", 1e39), "1e+39 is not finite"), (Turn("\ud800", 1.0), "surrogates"),
-    (Turn(["a"], 1.0), "encode"),
+    (Turn(["a"], 1.0), "a turn says ['a'], which is no text"),
 ])  # fmt: skip
 def test_episodes_that_a_store_cannot_hold_are_refused_by_their_number(tmp_path, turn, sentence):
     episodes = [Episode((Turn("what?"), turn), True)]
@@ -281,10 +291,23 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(("row", "sentence"), [
-    ([1], "neither messages, nor a prompt"),
-    ({"messages": "hello"}, "for 0 turns of the assistant"),
-    ({"messages": [say("king", "x")]}, "with one of the roles system"),
-    ({"messages": [say("assistant", [{"type": "image"}])]}, "a message must be a text"),
+    ([1], "it is a list, not an object: [1]"), ({"x": 1}, "neither messages, nor a prompt"),
+    ({"messages": "hello"}, "the assistant says nothing"),
+    ({"messages": [say("king", "x")]}, "'role' is 'king', not one of system"),
+    ({"messages": [say("assistant", [{"type": "image"}])]}, "'content' is a list, not a text: [{'type': 'image'}]"),
+    ({"messages": [say("assistant", 17)]}, "'content' is a number, not a text: 17"),
+    ({"messages": [say("assistant", None)]}, "'content' is null, not a text"),
+    ({"messages": [{"role": "assistant"}]}, "it has no 'content'"), ({"messages": ["hello"]}, "'hello' is a text, not"),
+    ({"messages": 5}, "'messages' is a number, not a text or a list: 5"),
+    ({"messages": {"role": "assistant", "content": "x"}}, "'messages' is an object, not a text or a list"),
+    ({"messages": [say(["assistant"], "x")]}, "'role' is a list, not a text"),
+    ({"messages": [say("assistant", "\ud800")]}, "surrogates not allowed"),
+    ({"messages": [say("assistant", "x")], "done": "no"}, "whether it ended by itself is 'no'"),
+    ({"messages": [say("assistant", "x")], "reward": 10**400}, "not numbers"),
+    ({"messages": [say("assistant", "x")], "label": [True]}, "'label' is a list, not true or false: [True]"),
+    ({"prompt": [say("user", "x")], "completion": [say("user", "y")]}, "the assistant says nothing in 'completion'"),
+    ({"prompt": None, "completion": "y"}, "'prompt' is null"), ({"chosen": 1, "rejected": "y"}, "'chosen' is a number"),
+    ("17", "it is a number, not an object: 17"), ("null", "it is null"), ('["messages"]', "it is a list"),
     ({"messages": [say("assistant", "x")], "rewards": [1, 2]}, "its rewards are [1, 2], for 1 turns"),
     ({"messages": [say("assistant", "x")], "rewards": {"0": 0.25}}, "its rewards are {'0': 0.25}, not numbers"),
     ({"prompt": "x", "completion": "y", "label": None}, "None"),

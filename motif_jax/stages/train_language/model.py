@@ -89,6 +89,8 @@ def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
     if kind == "reddit":
         return imports.read_reddit(files)
     if kind == "visdial":
+        if len(files) > 2:
+            raise UserError(f"visdial is a file of dialogues and one of ranks, not {len(files)} files ({imports.FLAG})")
         return imports.read_visdial(*files)
     read = {"lmrl": imports.read_lmrl, "lmrl_wordle": imports.read_lmrl_wordle, "trl": imports.read_trl}[kind]
     return itertools.chain.from_iterable(map(read, files))
