@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     names = ", ".join(name.replace(" ", "-") for name in NAMES)
     parser.add_argument("--fail-on", default="", metavar="FINDING,...", help=f"exit status 1 for these: any, {names}")
     chosen = parser.parse_args(argv)
-    file = chosen.file.resolve()  # "." has no name
+    file = Path(os.path.abspath(chosen.file))  # "." has no name; a link stays what it is: its target may be another's
     folder = chosen.out or file.parent / f"{file.stem}-audit"
     try:
         failing = {name.strip().replace("-", " ") for name in chosen.fail_on.split(",") if name.strip()}

@@ -26,7 +26,7 @@ import numpy as np
 import safetensors.numpy
 
 from motif_jax.files import read_json, to_plain, write_json, write_whole
-from motif_jax.structs import UserError, legible, naming
+from motif_jax.structs import UserCodeError, UserError, legible, naming
 from motif_jax.system.foreign import LIMIT, parse_foreign_json, read_bytes, sha256_of
 
 ZOO = Path(__file__).parents[1] / "zoo"
@@ -206,9 +206,15 @@ def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]
 
 @contextlib.contextmanager
 def usable(directory: Path) -> Iterator[None]:
-    """A context for code that uses the metadata of a release: an error becomes a UserError of one sentence."""
+    """A context for code that uses the metadata of a release: an error becomes a UserError that names the release."""
     try:
         yield
+    except UserCodeError:
+        raise
+    except UserError as error:
+        if not is_release(directory) or str(directory) in str(error):
+            raise
+        raise UserError(f"the release in {str(directory)!r} cannot be used: {error}") from error
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as error:
         if not is_release(directory):
             raise

@@ -395,10 +395,6 @@ class GymWorld(SequentialWorld):
             names = [action.name for action in own]
         elif callable(meanings := getattr(env.unwrapped, "get_action_meanings", None)):
             names = [name.lower() for name in meanings()]
-        if not all(isinstance(name, str) for name in names):
-            raise UserError(
-                f"the world {self.name!r} has the names of actions {shown(names)}, not texts ({WORLD_FLAG})"
-            )
         if len(names) != count:
             raise UserError(
                 f"the world {self.name!r} names {len(names)} actions, {shown(names)}, but has {count} ({WORLD_FLAG})"

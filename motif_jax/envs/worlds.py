@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, load_class, reported
 from motif_jax.envs.world import World, is_text, space_of, suggest
 from motif_jax.names import WORLDS, find
-from motif_jax.structs import EpisodeInfo, UserError
+from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,21 @@ def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str)
     return functools.partial(made, **options)
 
 
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
+
+
+def _is_dict(of: type, value: Any) -> bool:
+    return isinstance(value, Mapping) and _are_texts([*value]) and all(isinstance(one, of) for one in value.values())
+
+
+FORMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {  # of members of a user's world, with words
+    **dict.fromkeys(("action_names", "reads", "pairs", "players"), (_are_texts, "a tuple of texts")),
+    "figures": (functools.partial(_is_dict, type), 'a dict such as {"keys": int}'),
+    "specs": (functools.partial(_is_dict, ArraySpec), 'a dict such as {"place": ArraySpec((2,), "float32")}'),
+}
+
+
 def _check_interface(world: World, name: str) -> None:
     """Raises UserError unless a user's world has all members of `World`, which some stages need only at their end."""
     methods = [key for key in vars(World) if callable(getattr(World, key)) and not key.startswith("_")]
@@ -117,12 +132,16 @@ def _check_interface(world: World, name: str) -> None:
         # Not `hasattr`, which would hide an AttributeError raised in the user's code.
         if inspect.getattr_static(world, key, ...) is ...:
             raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py requires ({WORLD_FLAG})")
-        getattr(world, key)
+        value = getattr(world, key)
+        fits, wanted = FORMS.get(key, (None, ""))
+        if not (fits is None or fits(value)):
+            raise UserError(f"{key!r} of the world {name!r} must be {wanted}, not {shown(value)} ({WORLD_FLAG})")
     for key, kind in world.figures.items():
         if key in TAKEN or kind not in (bool, int, float):
             wanted = f"the name must not be taken, and it is a bool, int or float ({WORLD_FLAG})"
             raise UserError(f"the world {name!r} has a figure {key!r}: {wanted}")
-    space, single = space_of(world), is_text(world.action) or not world.action.shape
+    is_spec = isinstance(world.action, ArraySpec)
+    space, single = space_of(world), is_spec and (is_text(world.action) or not world.action.shape)
     if not (single if space is None else space.spec == world.action):
         wanted = "CHOICE, or text_action(), or the spec of its `action_space`"
         raise UserError(f"the action of the world {name!r} must be {wanted}, not {shown(world.action)} ({WORLD_FLAG})")

@@ -141,6 +141,14 @@ def like_the_corridor(**changes):
 Counts = like_the_corridor(name="counts", figures={"steps": int})
 Many = like_the_corridor(name="many", action=ArraySpec((2,), "int32"))
 Pictures = like_the_corridor(name="pictures", pairs=("message", "place"))
+ListOfFigures = like_the_corridor(figures=["luck"])
+NameOfKind = like_the_corridor(figures={"luck": "float"})
+ListOfSpecs = like_the_corridor(specs=["place"])
+NoSpec = like_the_corridor(specs={"place": (2,)})
+OneName = like_the_corridor(action_names="on")
+OneReading = like_the_corridor(reads="place")
+Numbers = like_the_corridor(players=(1,))
+ListOfActions = like_the_corridor(action=["back", "on"])
 Half = type("Half", (), {key: value for key, value in vars(Corridor).items() if key != "plays"})
 
 # Echo and EchoWorld, the example of a world that is played by writing.
