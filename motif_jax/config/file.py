@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import inspect
 import os
 import sys
 from collections.abc import Iterable
@@ -42,7 +44,22 @@ def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:
     module.__file__ = file
     sys.modules[MODULE] = module  # dataclasses look for their module there
     exec(compile(Path(file).read_bytes(), file, "exec"), module.__dict__)
-    config: ConfigDict = module.get_config() if argument is None else module.get_config(argument)
+    get, given = getattr(module, "get_config", None), () if argument is None else (argument,)
+    if not callable(get):
+        raise UserError(f"the config file {shown(file)} has no function get_config (--config)")
+    with contextlib.suppress(ValueError):  # of a function without a signature
+        try:
+            inspect.signature(get).bind(*given)
+        except TypeError as error:
+            what = "no argument" if argument is None else f"the argument {shown(argument)}"
+            raise UserError(
+                f"get_config of the config file {shown(file)} cannot be called with {what}: {error} (--config)"
+            ) from None
+    config = get(*given)
+    if not isinstance(config, ConfigDict):
+        raise UserError(
+            f"get_config of the config file {shown(file)} returned {shown(config)}, not a ConfigDict (--config)"
+        )
     complete(config, tables)
     return config
 

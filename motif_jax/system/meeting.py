@@ -37,7 +37,8 @@ def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> M
     """Returns the meeting, or None for a single process; raises UserError for invalid values."""
     named = section.coordinator
     if named == "auto":
-        named = "slurm" if int(environment.get("SLURM_STEP_NUM_TASKS") or 1) > 1 else ""
+        tasks = "SLURM_STEP_NUM_TASKS"
+        named = "slurm" if whole_number(tasks, environment.get(tasks) or "1", FLAG) > 1 else ""
     if not named:
         return None
     if named == "slurm":
@@ -56,11 +57,17 @@ def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> M
 
 def meeting_of_tasks(environment: Mapping[str, str]) -> Meeting:
     """Returns the meeting of a SLURM job step: on its first node, at the port that JAX would use."""
-    count = int(environment.get("SLURM_STEP_NUM_TASKS") or environment["SLURM_NTASKS"])
-    process_id = int(environment["SLURM_PROCID"])
+
+    def number(name: str) -> int:
+        return whole_number(name, environment[name], SLURM_FLAG)
+
+    count = number("SLURM_STEP_NUM_TASKS" if environment.get("SLURM_STEP_NUM_TASKS") else "SLURM_NTASKS")
+    process_id = number("SLURM_PROCID")
+    if process_id >= count:
+        raise UserError(f"SLURM_PROCID is {process_id}, but the job step has {count} tasks ({SLURM_FLAG})")
     device = None  # a node's only task uses all devices
     if environment.get("SLURM_STEP_NUM_NODES") != str(count):
-        device = int(environment["SLURM_LOCALID"])
+        device = number("SLURM_LOCALID")
     if address := environment.get("JAX_COORDINATOR_ADDRESS"):
         return Meeting(*split_address(address, "JAX_COORDINATOR_ADDRESS"), count, process_id, device, SLURM_FLAG)
     nodes = environment["SLURM_STEP_NODELIST"]
@@ -71,8 +78,15 @@ def meeting_of_tasks(environment: Mapping[str, str]) -> Meeting:
     if named := environment.get("JAX_COORDINATOR_PORT"):
         _, port = split_address(f"{host}:{named}", "JAX_COORDINATOR_PORT")
     else:
-        port = 2**16 - PORTS + int(environment["SLURM_JOB_ID"]) % PORTS
+        port = 2**16 - PORTS + number("SLURM_JOB_ID") % PORTS
     return Meeting(host, port, count, process_id, device, SLURM_FLAG)
+
+
+def whole_number(name: str, text: str, flag: str) -> int:
+    """The number in a variable of SLURM's; raises UserError for another text."""
+    if not re.fullmatch("[0-9]{1,18}", text):
+        raise UserError(f"the variable {name} is {clean(repr(text), 100)}, not a whole number ({flag})")
+    return int(text)
 
 
 def split_address(text: str, name: str) -> tuple[str, int]:

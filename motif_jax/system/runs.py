@@ -26,6 +26,7 @@ from typing import NamedTuple
 from motif_jax.console import clean, print_line
 from motif_jax.files import LONGEST
 from motif_jax.structs import UserError
+from motif_jax.system.meeting import whole_number
 
 MOST_SEEDS = 1000
 SEEDS_FLAG, SWEEP_FLAG = "--config.seeds", "--sweep"
@@ -92,12 +93,17 @@ def plan(seeds: str, sweeps: Sequence[str], seed: int) -> list[PlannedRun]:
 
 def share_of_job(runs: Sequence[PlannedRun], environment: Mapping[str, str]) -> list[PlannedRun]:
     """The runs of this task of a SLURM job array, every n-th one; raises UserError if the array has gaps."""
-    count = int(environment.get("SLURM_ARRAY_TASK_COUNT") or 1)
-    if count == 1:
+
+    def number_of(part: str, otherwise: str = "") -> int:
+        name = f"SLURM_ARRAY_TASK_{part}"
+        return whole_number(name, environment.get(name) or otherwise, f"{SEEDS_FLAG}, {SWEEP_FLAG}")
+
+    count = number_of("COUNT", "1")
+    if count <= 1:
         return list(runs)
-    number, first, step = (int(environment[f"SLURM_ARRAY_TASK_{name}"]) for name in ("ID", "MIN", "STEP"))
-    place, rest = divmod(number - first, step)
-    if rest or place >= count:
+    number, first, step = map(number_of, ("ID", "MIN", "STEP"))
+    place, rest = divmod(number - first, max(step, 1))
+    if rest or not 0 <= place < count:
         raise UserError(
             f"give the job array numbers in a row, as in --array=0-{count - 1}, without SLURM_ARRAY_TASK_ID={number} "
             f"({SEEDS_FLAG}, {SWEEP_FLAG})"

@@ -299,18 +299,18 @@ def test_limits_are_named(tmp_path, monkeypatch):
     refusal(lambda: trajectories.read_trajectories(file), "line 11: there are more than 10 rows")
 
 
-@pytest.mark.parametrize("kind", ["pipe", "directory", "empty", "missing"])
+@pytest.mark.parametrize("kind", ["pipe", "directory", "empty", "missing", "circle"])
 def test_what_is_not_a_file_of_rows_is_refused(tmp_path, kind, capsys, monkeypatch):
     file = tmp_path / "rows.jsonl"
-    {"pipe": os.mkfifo, "directory": os.mkdir, "empty": Path.touch, "missing": str}[kind](file)
+    circle = lambda file: file.symlink_to(file)  # noqa: E731
+    {"pipe": os.mkfifo, "directory": os.mkdir, "empty": Path.touch, "missing": str, "circle": circle}[kind](file)
     if kind == "directory":
         monkeypatch.chdir(file)
         assert command.main(["."]) == 2
         assert "it is not a regular file" in capsys.readouterr().err
     assert command.main([str(file)]) == 2
-    why = {"empty": "it has no row of an episode that has ended", "missing": "No such file or directory"}.get(
-        kind, "it is not a regular file"
-    )
+    said = {"empty": "it has no row of an episode that has ended", "missing": "No such file or directory"}
+    why = (said | {"circle": "Too many levels of symbolic links"}).get(kind, "it is not a regular file")
     assert capsys.readouterr().err == f"motif_jax: cannot read {str(file)!r}: {why}\n"
 
 
@@ -326,6 +326,13 @@ def test_the_command_writes_a_page_and_fails_on_what_it_is_asked_to(tmp_path, ca
         assert command.main([str(file), f"--fail-on={names}", f"--out={tmp_path / 'out'}"]) == status
     assert "there is no finding 'nonsense': choose any, pay-for-neutral-captions" in capsys.readouterr().err
     assert command.main([str(file), f"--out={file}"]) == 2
+    link = tmp_path / "mine/link.jsonl"
+    link.parent.mkdir()
+    link.symlink_to(file)
+    before = sorted(tmp_path.iterdir())
+    assert command.main([str(link)]) == 0
+    assert (link.parent / "link-audit/audit.json").is_file()
+    assert sorted(tmp_path.iterdir()) == before  # nothing beside the file of others
 
 
 def test_the_command_loads_neither_jax_nor_games(tmp_path):

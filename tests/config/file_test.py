@@ -13,6 +13,13 @@ def get_config(argument="score"):
 FAULTS = {
     HEAD + "    config.collect.num_pair = 3\n    return config": "sets 'collect.num_pair', which is not a value "
     "of the config (--config): did you mean 'collect.num_pairs'?",
+    HEAD + "    pass": "get_config of the config file ",
+    HEAD + "    return": "returned None, not a ConfigDict (--config)",
+    HEAD + "    return {'seed': 3}": "returned {'seed': 3}, not a ConfigDict",
+    HEAD + "    return config.to_json()": "not a ConfigDict",
+    "": "has no function get_config",
+    "get_config = 5": "has no function get_config",
+    "def get_config(one):\n    return one": "cannot be called with no argument: missing a required argument: 'one'",
     HEAD + "    config.policy.clip_c = None\n    config.policy.x = 1\n    return config": "sets 'policy.x'",
 }
 

@@ -55,10 +55,23 @@ def test_no_task_of_a_job_array_does_the_runs_of_another(value):
     refusal(lambda: share_of_job(runs, ARRAY | {"SLURM_ARRAY_TASK_ID": value}), "SLURM_ARRAY_TASK_ID", "--config.seeds")
 
 
+@pytest.mark.parametrize("changes", [
+    *({name: value} for name in ("COUNT", "ID", "MIN", "STEP") for value in ("x", "-1", "1.5")),
+    {"ID": ""}, {"MIN": "6", "STEP": "1"}, {"STEP": "0"},
+], ids=str)  # fmt: skip
+def test_variables_of_a_job_array_that_cannot_be_are_one_sentence(changes):
+    environment = ARRAY | {f"SLURM_ARRAY_TASK_{name}": value for name, value in changes.items()}
+    refusal(lambda: share_of_job(plan("7", [], 0), environment), "SLURM_ARRAY_TASK_", "(--config.seeds, --sweep)")
+
+
 REFUSED = [
     *(({"coordinator": value}, {}, (FLAG, repr(value)[:20])) for value in ADDRESSES),
     ({}, {"JAX_COORDINATOR_ADDRESS": "here"}, ("JAX_COORDINATOR_ADDRESS", "'here'")),
     *(({}, {name: value}, (name, value)) for name in ["JAX_COORDINATOR_PORT"] for value in ("abc", "70000", "-1")),
+    *(({}, {f"SLURM_{name}": value}, (f"the variable SLURM_{name} is {value!r}, not a whole number", FLAG))
+      for name in ("STEP_NUM_TASKS", "PROCID", "LOCALID", "JOB_ID") for value in ("x", "-1", "1.5", "9" * 20)),
+    ({"coordinator": "slurm"}, {"SLURM_STEP_NUM_TASKS": "", "SLURM_NTASKS": "x"}, ("SLURM_NTASKS is 'x'", FLAG)),
+    ({}, {"SLURM_PROCID": "4"}, ("SLURM_PROCID is 4, but the job step has 4 tasks", FLAG)),
 ]  # fmt: skip
 
 
