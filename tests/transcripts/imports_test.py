@@ -12,6 +12,7 @@ from talks import write
 from motif_jax.contrib.tweets import Tweet, find_rows, read_tweets, retrofit
 from motif_jax.envs.wordle.world import PATTERNS, Vocabulary
 from motif_jax.stages import export
+from motif_jax.stages.train_language.model import _episodes
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts import imports
 from motif_jax.transcripts.imports import FORMATS, read_lmrl, read_trl, write_trl
@@ -114,6 +115,10 @@ def test_a_dialogue_costs_one_per_question_and_ends_when_half_of_what_was_hidden
 ], ids=lambda row: str(row)[:40])  # fmt: skip
 def test_files_that_are_no_dialogues_are_refused(tmp_path, dialogues, ranks):
     refused(lambda: read_visdial(tmp_path, dialogues, ranks), "dialogues.json")
+
+
+def test_more_than_two_files_of_dialogues_are_refused():
+    refused(lambda: _episodes([Path("a.json")] * 3, "visdial"), "one of ranks, not 3 files")
 
 
 # ---- comments
