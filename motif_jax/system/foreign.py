@@ -44,7 +44,8 @@ def check_regular(path: Path) -> None:
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal; raises ValueError for what is no regular file."""
-    with open_regular(path) as file:
+    check_regular(path)
+    with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
