@@ -12,6 +12,7 @@ A checkpoint has the vectors of the words that training has met, so it can be ev
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import re
 from collections.abc import Mapping
@@ -144,7 +145,8 @@ def read_vectors(path: Path) -> dict[str, np.ndarray]:
     """Reads word vectors, all of the same size. [D] float32 each"""
     vectors: dict[str, np.ndarray] = {}
     size = 0
-    with legible(repr(str(path)), FLAG), open_regular(path, "r", encoding="utf-8", errors="replace") as lines:
+    with legible(repr(str(path)), FLAG), open_regular(path) as file:
+        lines = io.TextIOWrapper(file, encoding="utf-8", errors="replace")
         for number, line in enumerate(iter(lambda: lines.readline(LONGEST_LINE), ""), 1):
             word, *numbers = line.rstrip("\n").rstrip(" ").split(" ")
             if number == 1 and len(numbers) == 1 and word.isdecimal():

@@ -7,7 +7,7 @@ import json
 import os
 import stat
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, BinaryIO
 
 LIMIT = 16 * 2**20  # bytes of a text file
 LONGEST_LINE = 2**24  # bytes of a line of JSON; the rows of metrics have a few thousand
@@ -27,10 +27,10 @@ def read_bytes(path: Path, limit: int) -> bytes:
     return data
 
 
-def open_regular(path: Path, mode: str = "rb", **options: Any) -> IO[Any]:
+def open_regular(path: Path) -> BinaryIO:
     """Opens a file for reading; see `check_regular`."""
     check_regular(path)
-    return open(path, mode, **options)
+    return open(path, "rb")
 
 
 def check_regular(path: Path) -> None:
