@@ -69,11 +69,12 @@ def test_a_dry_run_tells_what_is_complete(tmp_path):
     assert said(get_config("ilql.py", "wordle"), tmp_path, ["train_values"]) == {"train_values": words}
 
 
-def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch_here, tmp_path):
-    config = get_config("quickstart.py", "toy,gpu")
+@pytest.mark.parametrize("file", ["quickstart.py", "motif.py"])
+def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch_here, tmp_path, file):
+    config = get_config(file, "toy,gpu")
     config.policy.batch_size = 4096
     write_config(tmp_path, config.to_dict())
-    command = ("--config=configs/quickstart.py:toy,gpu", "--dry_run", "--stage=evaluate", f"--workdir={tmp_path}")
+    command = (f"--config=configs/{file}:toy,gpu", "--dry_run", "--stage=evaluate", f"--workdir={tmp_path}")
     told = launch_here(*command).stdout
     assert "batches of 4,096 steps" in told
     assert " cores, no GPU): network " in told  # why
