@@ -47,7 +47,8 @@ class Job(FakeSlurm):
     def submit(self, script: str = "oni.sbatch", gpus: str = "") -> subprocess.Popen:
         variables = {"CUDA_VISIBLE_DEVICES": gpus} if gpus else {}
         variables |= {"SLURMD_NODENAME": "127.0.0.1", "PORT": str(urlsplit(self.chat.url).port), "MODEL": "llama"}
-        server = f'echo "$CUDA_VISIBLE_DEVICES" > {self._folder}/gpus0; echo $$ > {self._folder}/group0; exec sleep 10000'
+        folder = self._folder
+        server = f'echo "$CUDA_VISIBLE_DEVICES" > {folder}/gpus0; echo $$ > {folder}/group0; exec sleep 10000'
         variables |= {"SERVER": server, "MOTIF_JAX_API_KEY": self.chat.key, "LOOK_EVERY_S": "0.1"}
         variables["FAKE_STATE"] = "RUNNING\nRUNNING"
         variables |= {"SLURM_CPUS_PER_TASK_HET_GROUP_0": "3", "SLURM_CPUS_PER_TASK_HET_GROUP_1": "5"}
