@@ -62,8 +62,9 @@ class Progress:
         self._description, self._total, self._unit = description, total, unit
         self._first: tuple[float, int] | None = None  # time and count of the first update
         self._done, self._said = done, 0.0
+        scaled = total is None or total >= 1000
         self._bar = tqdm(
-            desc=clean(description), total=total, initial=done, unit=f" {unit}", unit_scale=total is None or total >= 1000,
+            desc=clean(description), total=total, initial=done, unit=f" {unit}", unit_scale=scaled,
             dynamic_ncols=True, disable=not self._terminal,
         )  # fmt: skip
 
