@@ -98,7 +98,7 @@ class Experiment:
     seeds: str = value(
         "", Text(longest=4000), "several seeds, each in its own directory; 5: seeds 0 to 4; 3,7: these two; empty: one"
     )
-    seeds_at_once: int = value(1, Whole(1, 1000), "runs in parallel, each on a share of the cores")
+    seeds_at_once: int = value(1, Whole(1, 1000), "runs in parallel, each on a share of the cores and GPUs")
     sized: bool = value(False, Flag(), "config chose policy.batch_size for this machine; a begun workdir keeps its own")
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
     distributed: Distributed = Distributed()

@@ -76,6 +76,17 @@ def size_run(cores: int, gpu: Gpu | None) -> Sizes:
     return Sizes("reference", "bfloat16", workers, 128, batch * gpu.number, False)
 
 
+def list_gpus() -> list[str]:
+    """The GPUs that programs may use, as CUDA_VISIBLE_DEVICES names them; none if JAX is to use the CPU."""
+    if not shutil.which("nvidia-smi") or os.environ.get("JAX_PLATFORMS") == "cpu":
+        return []
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name.strip() for name in visible.split(",") if name.strip()]
+    command = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]  # CUDA numbers them in another order
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [] if listed.returncode else [line.strip() for line in listed.stdout.splitlines()]
+
+
 @functools.cache
 def find_gpu() -> tuple[Gpu | None, str]:
     """The GPUs that training can use, as another process asks JAX; else None, and why, "" if the machine has none."""

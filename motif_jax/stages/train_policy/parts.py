@@ -518,7 +518,8 @@ class MetricsCollector:
         self._timers_before: dict[str, float] = {}
         self._written, self._steps = time.monotonic(), done.env_steps
         self._seen, self._told = (0, 0.0), False
-        self._bar: Any = metrics and Progress("train_policy", section.train_for_env_steps, "steps", done.env_steps)
+        total = None if section.train_for_seconds else section.train_for_env_steps
+        self._bar: Any = metrics and Progress("train_policy", total, "steps", done.env_steps)
         self._audit: FlightAudit | None = None
         # an update that the device may not have finished: its number, the steps after it, its batch and metrics
         self._pending: tuple[int, int, RolloutBatch, dict[str, jax.Array]] | None = None
@@ -654,7 +655,7 @@ class MetricsCollector:
             notes |= {"depth": f"{recent['max_depth']:.1f}"} if "max_depth" in recent else {}
             notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
         steps, seconds = self._section.train_for_env_steps, self._section.train_for_seconds
-        if seconds and done.seconds:  # time ends the run: estimate its steps
+        if seconds and done.seconds >= 1:  # time ends the run: estimate its steps
             self._bar.expect(min(steps, round(done.env_steps * seconds / done.seconds)))
         self._bar.update(done.env_steps, **notes)
 
