@@ -13,11 +13,13 @@ from motif_jax import experiment
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.files import read_json, write_json
 from motif_jax.language.hub import read_language_model
+from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies import writing
 from motif_jax.policies.writing import read_values
 from motif_jax.stages import train_values
 from motif_jax.stages.evaluate.results import print_sweep, report_evaluation
 from motif_jax.stages.report import write_page_over_seeds
+from motif_jax.stages.train_language.model import make_parts, write_model
 from motif_jax.stages.train_values import learning
 from motif_jax.system.runs import PlannedRun
 from motif_jax.transcripts.store import Transcripts
@@ -71,7 +73,7 @@ def test_the_checkpoint_is_chosen_by_return(trained):
     logged = [row for row in logged if "valid_return" in row]
     assert len(logged) >= 3
     assert all(-6 <= row["valid_return"] <= 0 for row in logged)
-    best = max(logged, key=lambda row: row["valid_return"])
+    best = max(logged, key=lambda row: (row["valid_return"], row["steps"]))  # of equal ones the last
     assert summary["checkpoint"] == best["steps"]
     assert (trained / f"run/values/checkpoints/{best['steps']}").is_dir()
 
@@ -113,6 +115,22 @@ def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_p
     assert changed(cloned[1], values.policy) == set()
     assert changed(values.policy, values.online["trunk"]) == {"attention.q", "attention.v"}
     assert changed(values.policy, values.target["trunk"]) == {"attention.q", "attention.v"}
+
+
+def test_values_stay_with_the_policy_that_they_were_learnt_for(trained, tmp_path):
+    run, config = tmp_path / "run", config_for(trained, train_values__num_epochs=3)
+    shutil.copytree(trained / "run", run, ignore=shutil.ignore_patterns("evaluate", "report"))
+    (run / "values/summary.json").unlink()
+    parts = make_parts(
+        config.language, Transcripts(run / "transcripts"), config.train_language, seed=5, recipe=recipe_of("bc")
+    )
+    write_model(run / "language/model", parts, parts.params)
+    before = {file: file.read_bytes() for file in [run / "values/config.json", *(run / "values/policy").iterdir()]}
+    refusal(lambda: run_stage(train_values, config, run), "the policy changed since the training")
+    assert {file: file.read_bytes() for file in before} == before
+    read_values(run / "values/checkpoints")
+    write_model(run / "values/policy", parts, parts.params)
+    refusal(lambda: read_values(run / "values/checkpoints"), "is not the policy that these values were learnt for")
 
 
 def test_a_run_that_is_killed_at_its_end_still_ranks_texts(trained, tmp_path, monkeypatch):
