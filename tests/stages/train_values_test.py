@@ -92,16 +92,21 @@ def test_values_begin_at_the_mean_reward_to_go(trained):
 
 
 def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_path, capsys):
-    model = trained / "run/language/model"
+    model, store = trained / "run/language/model", Transcripts(trained / "run/transcripts")
     config = config_for(
         trained, transcripts__path=str(trained / "run/transcripts"), language__model=str(model), language__lora_rank=2,
         train_values__num_epochs=1, train_values__evaluate_every=0, train_language__learning_rate=1e-1,
-        train_values__learning_rate=1e-1,
+        train_values__learning_rate=1e-1, train_values__max_length=40,
     )  # fmt: skip
     experiment.run(config.to_dict(), tmp_path / "run", ["train_language", "train_values"])
     printed = capsys.readouterr().out
     assert "train_language learns 128 parameters: weights" in printed
     assert "train_values learns 3,443 parameters: weights" in printed  # with the heads of the values
+    # A guess and its answer have 12 tokens: 40 end within the fourth guess.
+    games = [[turn.reward for turn in one.turns if turn.is_action] for one in map(store.episode, range(len(store)))]
+    lost = [np.count_nonzero(rewards[3:]) for rewards in games]
+    said = f"ilql learns nothing from {sum(lost)} rewards in {np.count_nonzero(lost)} of 300 episodes"
+    assert f"{said}, which come after their first 40 tokens; the longest has 74, and monte_carlo" in printed
     figures = [row["valid_loss"] for row in rows(tmp_path / "run/language") if "valid_loss" in row]
     assert figures[-1] < figures[0]
 

@@ -112,12 +112,8 @@ def make_values_job(
         (section.value_min, section.value_max),
     )  # fmt: skip
     writer = ValueWriter(model, as_drawn=recipe.plays)  # the policy at the start of training, without values
-    early = renderer.agent_texts_with(live.stop)  # texts of several lines with the template "lines"
-    if early and session.stage.writes:
-        print_line(
-            f"{STAGE}: {early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, "
-            "where writing would end (--config.transcripts.template)"
-        )
+    if session.stage.writes:
+        report_lost(recipe, renderer, live.stop, section.max_length)
     play = make_play(config, parts, writer) if section.games and session.stage.writes else None
 
     def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
@@ -140,6 +136,23 @@ def make_values_job(
     if recipe.plays:
         job = by_playing(job, config, parts, writer, session.mesh)
     return job
+
+
+def report_lost(recipe: Recipe, renderer: Renderer, stop: int, max_length: int) -> None:
+    """Prints lines about texts that writing would end early, and about rewards that values do not learn from."""
+    early = renderer.agent_texts_with(stop)  # texts of several lines with the template "lines"
+    if early:
+        print_line(
+            f"{STAGE}: {early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, "
+            "where writing would end (--config.transcripts.template)"
+        )
+    lost = renderer.rewards_beyond(max_length)
+    if recipe.has_values and not recipe.from_returns and lost.any():
+        print_line(
+            f"{STAGE}: {recipe.name} learns nothing from {lost.sum():,} rewards in {(lost > 0).sum():,} of "
+            f"{len(lost):,} episodes, which come after their first {max_length:,} tokens; the longest has "
+            f"{renderer.lengths.max():,}, and monte_carlo learns from all (--config.train_values.max_length, .recipe)"
+        )
 
 
 def reply_source(config: ValuesConfig, model: ValueModel, mesh: Mesh) -> offline.ReplySource:
