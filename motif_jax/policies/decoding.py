@@ -42,7 +42,7 @@ class Decoding:
     clip: float = value(
         math.inf, Number(-LARGEST, infinite=True), "largest addition; ILQL's code has 0 for Wordle", only_for=SHIFTED
     )
-    include_logits: bool = value(True, Flag(), "False: beta (Q - V) decides without them; beta is above 0")
+    include_logits: bool = value(True, Flag(), "False: beta (Q - V) alone decides, for which beta must be above 0")
     temperature: float = value(1.0, Number(0), "temperature", only_for=DRAWN)
     top_k: int = value(0, Whole(), "top-k sampling; 0: off", only_for=WARM)
     top_p: float = value(1.0, Number(0, 1), "top-p sampling; 1: off", only_for=WARM)

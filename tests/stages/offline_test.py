@@ -9,7 +9,7 @@ from conftest import refusal
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.mesh import make_mesh
-from motif_jax.files import read_lines
+from motif_jax.files import read_json, read_lines
 from motif_jax.offline.recipes import Running
 from motif_jax.run import Run
 from motif_jax.stages.offline import Session, TrainingJob, best_episodes, train
@@ -51,7 +51,7 @@ def make_job(stop, kill_at=None, broken_at=None, evaluate=lambda state: float(ab
 def run(folder, stop=None, pace=PACE, **changes):
     stop = stop or Stop()
     with Hosts() as hosts, Run(folder.parent).stage("train_language", folder.name) as stage:
-        begin = functools.partial(stage.bind, {"env": {"world": "wordle"}})
+        begin = functools.partial(stage.bind, {"env": {"world": "wordle"}, "changes": list(changes)})
         return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, make_mesh()), begin)
 
 
@@ -119,6 +119,7 @@ def test_another_dataset_is_no_reason_to_go_on(tmp_path):
     with pytest.raises(Stopped):
         run(tmp_path, Stop(2))
     refusal(lambda: run(tmp_path, transcripts="others"), "the transcripts changed since the training")
+    assert read_json(tmp_path / "config.json")["changes"] == []  # the config of the first training stays
 
 
 def test_what_is_not_finite_is_said_and_not_saved(tmp_path):
