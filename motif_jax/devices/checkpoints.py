@@ -95,9 +95,9 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def best(self) -> int | None:
-        """The first step with the lowest loss; None if the checkpoints do not have losses."""
+        """The last step with the lowest loss; None if the checkpoints do not have losses."""
         ranked = [step for step in self.steps() if LOSS in self._ranks(step)]
-        return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
+        return min(ranked, key=lambda step: (self._ranks(step)[LOSS], -step), default=None)
 
     def _read_metadata(self, step: int) -> tuple[dict[str, Any], str]:
         """Metadata, and the checksum of the arrays; raises ValueError if damaged, UserError for another layout."""
@@ -153,7 +153,7 @@ class Checkpoints:
         """Step, arrays and metadata of the "last" or "best" readable checkpoint, or of the named step."""
         steps = self.steps()
         if which == "best":
-            order = sorted(steps, key=lambda step: (self._ranks(step).get(LOSS, float("inf")), step))
+            order = sorted(steps, key=lambda step: (self._ranks(step).get(LOSS, float("inf")), -step))
         elif which == "last":
             order = steps[::-1]
         else:

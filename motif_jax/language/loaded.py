@@ -28,7 +28,7 @@ from motif_jax.language.generation import FREE, Generated, TokenLimits, TokenSam
 from motif_jax.language.model import PrefixState, Types, repeat_rows
 from motif_jax.language.packing import pad_rows
 from motif_jax.language.scoring import make_tree, score
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, refuse
 from motif_jax.tokens import Tokeniser, write_tokeniser
 
 MULTIPLE = 8  # trees of choices are padded to a multiple of 8 nodes, so that few programs are compiled
@@ -79,6 +79,8 @@ class Language:
         tokens = [self._encode(of_row, what="choice") for of_row in lists]
         tree = replicate(make_tree(tokens, MULTIPLE), self._mesh) if shared else None
         log_probs = np.full((len(rows), max(map(len, tokens), default=0)), -np.inf, np.float32)
+        if not log_probs.size:
+            return log_probs
         longest = max(len(choice) for of_row in tokens for choice in of_row)
         for chunk, padded, read in self._batches(rows, longest - 1):  # a choice's last token is not read
             if not shared:
@@ -116,7 +118,9 @@ class Language:
         """
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
         rows = self._encode(contexts, special, marks)
-        begun = () if begin is None else [self.tokeniser.encode(text) for text, _ in zip(begin, rows, strict=True)]
+        begun = [] if begin is None else [self.tokeniser.encode(text) for text in begin]
+        if begin is not None and len(begun) != len(rows):
+            raise UserError(f"there are beginnings for {len(begun)} contexts, but {len(rows)} contexts")
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         written = self.generate_tokens(
             rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,
@@ -140,12 +144,16 @@ class Language:
         if self.config.pad >= 0 and self.config.pad not in self.config.ends:
             may_write[self.config.pad] = False
         if allowed is not None:
-            only = np.zeros_like(may_write)
-            only[list(allowed)] = True
-            may_write &= only
+            may_write &= np.isin(np.arange(self.config.vocabulary), [*allowed])
+        refuse(
+            (max_tokens < 1, f"max_tokens must be at least 1, not {max_tokens}"),
+            (not may_write.any(), "allowed has no token that this language model may write"),
+        )
         ends = (*self.config.ends, *ends)
         forced = np.full((len(rows), max_tokens), FREE, np.int32)
         for row, (start, _) in enumerate(zip(starts, rows, strict=True) if starts else ()):
+            if len(start) > max_tokens:
+                raise UserError(f"beginning {row} has {len(start)} tokens, but max_tokens is {max_tokens}")
             forced[row, : len(start)] = start
         none_forced = generation.no_limits(self.config.vocabulary, 0, ends)
         limits = none_forced._replace(allowed=jnp.asarray(may_write), pad=jnp.int32(max(self.config.pad, 0)))

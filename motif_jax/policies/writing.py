@@ -36,7 +36,7 @@ from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.values import ModelFunctions, ShiftArguments
 from motif_jax.policies.decoding import Decoding, check_decoding
 from motif_jax.structs import ArraySpec, Episode, UserError
-from motif_jax.tokens import Tokeniser
+from motif_jax.tokens import Tokeniser, digest
 from motif_jax.transcripts.render import TEMPLATES, ConversationTokens, LiveRenderer, Rows
 
 POLICY = "policy"  # beside the checkpoints: directory of the language model that training began with
@@ -82,7 +82,10 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
     section, training = metadata["config"]["language"], metadata["config"]["train_values"]
     folder, rank = directory.parent / POLICY, section.get("lora_rank", 0)
     graph, params, config = read_language_model(folder, Types.trained(section["dtype"], rank))
-    tokeniser = read_model_tokeniser(folder, config)
+    tokeniser, recipe = read_model_tokeniser(folder, config), recipe_of(metadata["recipe"])
+    same = recipe.learns_policy or sum_of_arrays(params) == metadata["policy"]  # else it is in the checkpoint
+    if not same or digest(tokeniser) != metadata["tokeniser"]:
+        raise UserError(f"{str(folder)!r} is not the policy that these values were learnt for: run train_values again")
     check_parameters(saved["train"], directory)
 
     def whole(parts: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +101,7 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
     renderer = LiveRenderer(tokeniser, TEMPLATES[metadata["config"]["transcripts"]["template"]])
     model = ValueModel(
         config, graph, online.pop("policy", params), whole(saved["train"].get("target") or {}), online,
-        recipe_of(metadata["recipe"]), tokeniser, renderer,
+        recipe, tokeniser, renderer,
         allowed_tokens(config.vocabulary, np.array(metadata["emitted"], np.int64), renderer), training["reward_scale"],
         (float(training["value_min"]), float(training["value_max"])),  # infinite ones are texts
     )  # fmt: skip

@@ -41,6 +41,7 @@ def test_choices_are_scored_whatever_the_batch(name, models):
     np.testing.assert_allclose(other[2, :3], scores[2, 3:], rtol=1e-5)
     assert np.isneginf(other).sum(1).tolist() == [0, 4, 3, 5]
     assert models[name].score([], ACTIONS).shape == (0, 6)
+    assert models[name].score(CONTEXTS, []).shape == models[name].score(CONTEXTS, [[]] * 4).shape == (4, 0)
     assert (models[name].score([*map(TOKENISER.encode, CONTEXTS)], ACTIONS) == scores).all()  # contexts as tokens
 
 
@@ -76,6 +77,17 @@ def test_texts_are_generated_and_limits_hold(models):
 ])  # fmt: skip
 def test_invalid_contexts_are_refused(arguments, sentence, models):
     refusal(lambda: models["gpt2"].score(*arguments), match=sentence)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), [
+    ({"begin": ["", "drop", "go forward and up", ""]}, "beginning 2 has 4 tokens, but max_tokens is 3"),
+    ({"begin": ["go forward"]}, "there are beginnings for 1 contexts, but 4 contexts"),
+    ({"allowed": []}, "allowed has no token that this language model may write"),
+    ({"allowed": [-1, 999]}, "allowed has no token that this language model may write"),
+    ({"max_tokens": 0}, "max_tokens must be at least 1, not 0"),
+])  # fmt: skip
+def test_continuations_that_cannot_be_are_refused(arguments, sentence, models):
+    refusal(lambda: models["gpt2"].generate(CONTEXTS, **{"max_tokens": 3} | arguments), sentence)
 
 
 def test_the_last_token_of_a_choice_needs_no_place_in_the_context(models):

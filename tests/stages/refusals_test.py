@@ -12,6 +12,7 @@ WORDLE = {"env.world": "wordle", "transcripts.template": "marks", "language.toke
 PLAYED = WORDLE | {"train_values.recipe": "grpo", "train_values.batch_size": 16, "train_values.group_size": 8,
                    "train_values.games": 8, "decoding.betas": "0"}  # fmt: skip
 RECORDED = {"env.world": "wordle", "collect.collector": "random", "collect.transcripts": 60}
+WITHOUT_LOGITS = {"decoding.include_logits": False}
 TRAINED = {"write_reward.train_for_env_steps": 128, "policy.options": "", "policy.controller": ""}
 STAGES = {  # by what is tried: the stage, a config below configs/ with its argument, and values for it
     "annotate": ("annotate", "motif", "score", {}),
@@ -27,6 +28,7 @@ STAGES = {  # by what is tried: the stage, a config below configs/ with its argu
     "cloning": ("train_language", "motif", "score", {"transcripts.import_from": __file__}),
     "values": ("train_values", "motif", "score", WORDLE),
     "values by playing": ("train_values", "motif", "score", PLAYED),
+    "decoding": ("evaluate", "ilql", "wordle", {}),
     "programs": ("write_reward", "options", "treasure", {"annotate.goal": "gold"}),
     "visualize": ("visualize", "motif", "score", {}),
 }
@@ -93,6 +95,10 @@ ROWS = [
     ("values by playing", {"train_values.group_size": 5}, "16 games cannot be cut into groups of 5"),
     ("values by playing", {"train_values.games": 0}, "chooses its checkpoint by the return of games"),
     ("values by playing", {"decoding.top_k": 3}, "top_k must be 0, top_p 1"),
+    ("values by playing", WITHOUT_LOGITS, "makes all tokens equally probable"),
+    ("values", WITHOUT_LOGITS | {"train_values.recipe": "chai", "train_values.games": 8}, "equally probable"),
+    ("decoding", WITHOUT_LOGITS, "makes all tokens equally probable"),
+    ("decoding", WITHOUT_LOGITS | {"train_values.recipe": "bc", "decoding.betas": "0"}, "equally probable"),
     ("programs", {"write_reward.writer": "server", "annotate.server.url": "localhost:8000"}, "is not an address"),
     ("programs", {"annotate.backend": "score"}, "a judge of captions is asked"),
     ("programs", TRAINED | {"write_reward.chosen_by": "return, "}, "no figure '': choose from return, "),

@@ -198,8 +198,7 @@ def train(config: CloningConfig, workdir: Path) -> None:
         parts = make_parts(config.language, session.transcripts, section, config.seed, recipe=recipe)
         renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
         job = make_job(config, session, "The language model", recipe, parts, renderer, figures)
-        session.stage.bind(config)
-        training = train_offline(job, session)
+        training = train_offline(job, session, lambda: session.stage.bind(config))
         if session.stage.writes:
             finish(session.stage, parts, job, training.done)
 

@@ -322,7 +322,7 @@ def finish(
     history = metadata["history"]
     last = history[-1]
     summary = metadata | {
-        "best_epoch": min(history, key=lambda row: row["loss"])["epoch"],
+        "best_epoch": min(history, key=lambda row: (row["loss"], -row["epoch"]))["epoch"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
     neutral = neutral_reward(rewards, data)
