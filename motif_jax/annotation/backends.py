@@ -100,6 +100,11 @@ class CaptionBackend(abc.ABC):
         """The share of questions that are asked in both orders: 0 for rules, whose answers do not depend on it."""
         return float(self.section.both_orders) if self.is_model else 0.0
 
+    @property
+    def rates(self) -> bool:
+        """Whether it is asked about single captions, and pairs are answered from these ratings (`Ratings`)."""
+        return False
+
     def flat_metadata(self) -> dict[str, Any]:
         metadata = self.metadata()
         if clash := RESERVED & metadata.keys():
@@ -216,10 +221,14 @@ class Prompted(CaptionBackend):
     @functools.cached_property
     def template(self) -> QuestionTemplate:
         """The prompt; raises UserError if it cannot work."""
-        section, one = self.section, self.one or self.section.mode == "rate"
+        section, one = self.section, self.one or self.rates
         return make_prompt(
             self.texts, section.mode, section.goal, self.version, section.prompt_file, section.system_role, one
         )
+
+    @property
+    def rates(self) -> bool:
+        return self.section.mode == RATE
 
     @property
     def sampling(self) -> SamplingSection | None:
@@ -260,7 +269,7 @@ class Model(Prompted):
     @property
     def version(self) -> str:
         section = self.section
-        if section.mode == "rate":
+        if self.rates:
             return RATE
         if section.mode == "score" and section.prompt == "auto" and model_bytes(section.model) < SMALL:
             return EXAMPLES
@@ -428,7 +437,7 @@ def open_judge(
         cache = Path(cache_dir).expanduser() if cache_dir else None
         cached = backend.is_model and cache_dir is not None  # rules are faster than a cache
         answers = AnswerCache(backend.cache_metadata(annotator.model), cache) if cached else None
-        if isinstance(backend, Prompted) and backend.section.mode == "rate":
+        if backend.rates:
             return Ratings(annotator, answers, counts, rated_together)
         return Asking(annotator, answers, counts)
     except BaseException:

@@ -107,8 +107,9 @@ def test_a_message_is_rated_once_and_pairs_follow_from_the_log_odds_if_both_can_
     found, asked = rate({"": 0.2, "a": 0.8, "b": 0.5, "c": 1.0}, questions)
     assert asked == [Question(""), Question("a"), Question("b"), Question("c")]
     odds = {"": -math.log(4), "a": math.log(4), "b": 0.0, "c": math.log(1e6)}  # 1 after rounding is not endless
-    wanted = [odds["b"] - odds["a"], odds["c"] - odds["b"], odds[""] - odds["b"], odds["a"] - odds[""]]
-    assert [found[one].yes for one in filter(None, questions)] == pytest.approx([1 / (1 + math.exp(-z)) for z in wanted])
+    worths = odds["b"] - odds["a"], odds["c"] - odds["b"], odds[""] - odds["b"], odds["a"] - odds[""]
+    wanted = pytest.approx([1 / (1 + math.exp(-z)) for z in worths])
+    assert [found[one].yes for one in filter(None, questions)] == wanted
     found, _ = rate({"": 0.5, "a": 0.5, "c": 0.6, "d": 0.7}, [ONE, OTHER])
     assert [(found[one].yes is None, found[one].said) for one in (ONE, OTHER)] == [(True, "hm"), (False, "")]
 

@@ -1,3 +1,4 @@
+import re
 import shutil
 
 import numpy as np
@@ -5,11 +6,11 @@ import pytest
 import report_workdir
 from annotate_test import Stops
 from conftest import check_stage, get_config, is_complete
-from small_dataset import EVENTS, random_pairs, write_dataset
+from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
 from motif_jax import experiment
-from motif_jax.annotation.annotator import Incomplete
-from motif_jax.annotation.backends import opened
+from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
+from motif_jax.annotation.backends import Prompted, opened
 from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
@@ -122,6 +123,40 @@ def test_an_interrupted_audit_resumes_with_its_answers(workdir):
     shutil.rmtree(workdir / "audit")
     job.run(view, workdir)
     assert read_json(workdir / "audit/audit.json") == broken
+
+
+class Coin(Prompted):
+    """Rates each message by a coin, or always good ones higher."""
+
+    model, rng = "coin", np.random.default_rng(0)
+
+    def _open(self):
+        return self
+
+    def answers(self, questions):
+        for question in filter(None, questions):
+            yield question, QuestionAnswer(float(self.rng.random() < 0.5) if self.section.model else 0.5)
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("model", ["tossed", ""])
+def test_a_judge_that_rates_is_asked_anew_about_repeats_and_not_about_orders(workdir, capsys, model):
+    config = settings()
+    config.annotate.update(backend="audit_test:Coin", mode="rate", model=model, custom_name="coin")
+    write_dataset(workdir / "dataset", random_pairs(100, events=MANY))
+    (workdir / "dataset/preference").mkdir()
+    np.save(workdir / "dataset/preference/coin.npy", np.zeros(100, np.int8))
+    job.run(audit.STAGE.view(config.to_dict()), workdir)
+    record = read_json(workdir / "audit/audit.json")
+    assert ("repeated questions" in {one["check"] for one in record["findings"]}) == (model == "tossed")
+    why = {one["check"]: one["why"] for one in record["not_looked_at"]}
+    for check in ("both orders", "triples"):
+        assert why[check].startswith("the judge rates single messages"), why
+    asked = r"asks about (\d+) messages, and again about (\d+), whose ratings answer \S+ questions"
+    first, again = re.search(asked, capsys.readouterr().out).groups()
+    assert 10 < int(again) <= int(first) <= 61  # captions of the pool, and no message
 
 
 @pytest.mark.parametrize(("change", "check", "why"), [

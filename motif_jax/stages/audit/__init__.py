@@ -48,8 +48,7 @@ def ask(
     config: AnnotateConfig, plan: JudgePlan, file: Path, open_backend: OpenBackend = opened, stage: str = "audit"
 ) -> JudgeAnswers:
     """The answers to all questions, and to the repeats after them. The answer cache is not used."""
-    questions = plan.questions
-    count, texts = len(questions), questions + [questions[at] for at in plan.repeats]
+    count, texts = len(plan.questions), plan.questions + plan.repeated
     if not texts:
         return JudgeAnswers(np.zeros(0), np.zeros(0))
     backend = make_backend(config, verdicts=True)
@@ -60,7 +59,7 @@ def ask(
         earlier = kept["answers"] if kept.get("stamp") == stamp else [None] * len(texts)
         yes_of = np.array(earlier, np.float64)  # NaN without an answer
         done = int((~np.isnan(yes_of)).sum())
-        print_line(f"{stage}: asks {describe(plan)}; {done:,} are answered")
+        print_line(f"{stage}: asks {describe(plan, backend.rates)}; {done:,} are answered")
         progress = Progress(stage, len(texts), "answers", done)
         due: dict[Question, int] = {}
 
