@@ -204,7 +204,7 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
                 raise UserError(f"{what} ({GOALS}, --config.annotate.backend=server)")
             for turn in turns:
                 judge = judge_section(config.annotate, turn.goal, section.patience_s)
-                backend(judge, texts, config.seed, not asks_pairs(section.kind)).check()
+                check_backend(make_judge(judge, texts, config.seed, not asks_pairs(section.kind)))
     except UserError as error:  # the goal is in the schedule here
         raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
     check_saved(section.init_from, f"{SECTION}.init_from")

@@ -65,7 +65,7 @@ def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBacken
     evidence = gather(config, workdir, players, *load_rewards(config, workdir))
     plan = make_plan(evidence, section.flips, section.triples, section.repeats, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
-    opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
+    opinion = ask_second(config, plan, stage.path / "second.json")
     found, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
     learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
     if judge not in learnt_from:
