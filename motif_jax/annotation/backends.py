@@ -116,13 +116,15 @@ class CaptionBackend(abc.ABC):
         with user_code(self.section.backend):
             metadata = self.metadata()
         try:
-            read: object = json.loads(json.dumps(metadata, allow_nan=False))
+            read = json.loads(json.dumps(metadata, allow_nan=False))
+            if not isinstance(read, dict):
+                raise TypeError("it is not a dictionary")
+            return read
         except (TypeError, ValueError, RecursionError) as error:
-            read = error
-        if not isinstance(read, dict):
-            said = f"the metadata of the judge {self.section.backend!r} must be a dictionary of finite JSON values"
-            raise UserError(f"{said}, not {shown(metadata)} ({FLAG}){f': {read}' if isinstance(read, Exception) else ''}")
-        return read
+            raise UserError(
+                f"the metadata of the judge {self.section.backend!r} must be a dictionary of finite JSON values, not "
+                f"{shown(metadata)}: {error} ({FLAG})"
+            ) from error
 
     def flat_metadata(self) -> dict[str, Any]:
         metadata = self.json_metadata()
@@ -501,8 +503,8 @@ class UserAnnotator(Annotator):
             methods = [getattr(annotator, name, None) for name in ("answers", "close")]
         if not (isinstance(self.model, str) and all(map(callable, methods))):
             raise UserError(
-                f"`open` of the judge {backend!r} must return an object with the text `model` and the methods `answers` "
-                f"and `close`, not {shown(annotator)} ({FLAG})"
+                f"`open` of the judge {backend!r} must return an object with the text `model` and the methods "
+                f"`answers` and `close`, not {shown(annotator)} ({FLAG})"
             )
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:

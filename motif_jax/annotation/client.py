@@ -212,7 +212,9 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
                 raise UserError(f"the server at {http.url!r} does not answer: {failed} ({URL}, {START})") from None
             if not said:
                 said = True
-                print_line(f"the server at {http.url!r} does not answer yet: waits for it up to {limit_s:,.0f} s ({START})")
+                print_line(
+                    f"the server at {http.url!r} does not answer yet: waits for it up to {limit_s:,.0f} s ({START})"
+                )
         await asyncio.sleep(LOOK_EVERY_S)
     usable = [  # safe to print, record and send
         name

@@ -46,7 +46,12 @@ class OwnModel(Annotator):
     """An annotator that scores verdicts with a model in this process."""
 
     def __init__(
-        self, language: Language, template: QuestionTemplate, chat: ChatFormat | None, model: str, together: int = SCORED
+        self,
+        language: Language,
+        template: QuestionTemplate,
+        chat: ChatFormat | None,
+        model: str,
+        together: int = SCORED,
     ):
         """`chat`: how the conversation becomes a text; None if the template is a text to continue.
 

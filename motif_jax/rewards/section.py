@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.annotation.backends import Oracle, find_backend
+from motif_jax.annotation.backends import Oracle, check_backend, find_backend, make_judge
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, deciding, shown, value
 from motif_jax.devices.releases import check_saved
