@@ -199,9 +199,11 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
             assert (folders[0] != folders[1]) == (not without_effect), name
 
 
-def test_answers_for_another_goal_or_of_replaced_weights_are_not_taken_for_ones_own(tmp_path):
+def test_answers_for_another_goal_or_of_replaced_weights_are_not_taken_for_ones_own(tmp_path, monkeypatch):
     own = [make_backend(viewed(config_of(backend=OWN, goal=goal), "annotate")) for goal in ("gold", "stairs")]
-    assert len({folder_of(one, tmp_path) for one in own}) == 2
+    assert len(folders := {folder_of(one, tmp_path) for one in own}) == 2
+    monkeypatch.setattr(Longer, "weights", "of its files")
+    assert folder_of(own[0], tmp_path) not in folders
     file, facts = tmp_path / "judge.gguf", []
     config = config_of(backend="model", model=str(file))
     for weights in (b"one", b"two"):

@@ -19,7 +19,7 @@ from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.pages.figures import Player, arranged, own_of
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.run import Run
-from motif_jax.stages import audit
+from motif_jax.stages import audit, evaluate
 from motif_jax.stages.audit import job
 from motif_jax.stages.export.release import find_results
 from motif_jax.structs import UserError
@@ -85,6 +85,13 @@ def test_the_whole_policy_is_the_agent_and_the_released_one(tmp_path):
     assert own_of(arranged(players)[""]).name == "policy-64"
     evaluations = find_results(tmp_path, 64)[0]["evaluations"]
     assert [one["greedy"] for one in evaluations] == [False, True]  # not that of one option
+
+
+def test_another_scripted_player_is_audited_rather_than_random_play(tmp_path):
+    for name in ("explorer", "random"):
+        write_player(tmp_path, name, "", 0.5)
+    players = audit.find_players(tmp_path)
+    assert {name: player.name for name, player in players.items()} == {"agent": "explorer", "random": "random"}
 
 
 def test_findings_are_printed_and_reported(workdir, capsys):
@@ -159,6 +166,35 @@ def test_a_judge_that_rates_is_asked_anew_about_repeats_and_not_about_orders(wor
     assert 10 < int(again) <= int(first) <= 61  # captions of the pool, and no message
 
 
+def test_a_judge_whose_files_were_replaced_is_asked_anew(workdir, monkeypatch, capsys):
+    """Also in write_reward, which asks in the same way."""
+    config = settings()
+    config.annotate.update(backend="audit_test:Coin")
+    for weights in ("one", "two"):
+        monkeypatch.setattr(Coin, "weights", weights)
+        assert not is_complete(audit, config, workdir)
+        job.run(audit.STAGE.view(config.to_dict()), workdir)
+        assert " 0 are answered" in capsys.readouterr().out
+        assert is_complete(audit, config, workdir)
+
+
+@pytest.mark.parametrize("place", ["", "reward", "reward/checkpoints"])
+@pytest.mark.parametrize("value", ["policy.reward_dir", "audit.second_reward_dir"])
+def test_an_audit_and_an_evaluation_are_of_a_reward_as_it_is(workdir, tmp_path, value, place):
+    other = tmp_path / "other"
+    config = get_config("quickstart.py", "toy", **{value.replace(".", "__"): str(other / place)})
+    agent = evaluate.Contender("random", "", 0, False)
+    stamps = set()
+    for seed in (2, 4):  # it is learnt anew
+        shutil.rmtree(other, ignore_errors=True)
+        write_reward(other, seed, "defaultgoal")
+        stamps.add((audit.stamp_of(audit.STAGE.view(config.to_dict()), workdir),
+                    evaluate.stamp(evaluate.STAGE.view(config.to_dict()), workdir, agent)))  # fmt: skip
+    of_audit, of_evaluation = map(set, zip(*stamps, strict=True))
+    assert len(of_audit) == 2
+    assert len(of_evaluation) == 1 + (value == "policy.reward_dir")
+
+
 @pytest.mark.parametrize(("change", "check", "why"), [
     ("labels", "inversions", "asked for this audit, as the annotation lexicon_msg_defaultgoal is gone"),
     ("random", "whole episodes", "random play was not evaluated (--config.evaluate.beside=random)"),
@@ -214,8 +250,6 @@ def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
     clear = {one["check"]: one["about"] for one in read_json(workdir / "audit/audit.json")["nothing_found"]}
     assert clear["inversions"].endswith("two rewards")
     assert is_complete(audit, config, workdir)
-    write_json(tmp_path / "other/reward/statistics.json", {"epoch": 2})
-    assert not is_complete(audit, config, workdir)
 
 
 def test_a_file_of_other_trajectories_is_audited_in_place_of_the_agent(tmp_path, capsys):
