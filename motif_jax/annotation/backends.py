@@ -21,13 +21,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from motif_jax.annotation.annotator import (
+    TOKENS,
     Annotator,
     AnswerCache,
     Asking,
@@ -499,13 +499,14 @@ class UserAnnotator(Annotator):
         """`backend`: module:Class. Raises UserError if the object is not an annotator."""
         self._backend, self._annotator = backend, annotator
         with user_code(backend):
-            self.model = getattr(annotator, "model", None)
+            model = getattr(annotator, "model", None)
             methods = [getattr(annotator, name, None) for name in ("answers", "close")]
-        if not (isinstance(self.model, str) and all(map(callable, methods))):
+        if not (isinstance(model, str) and all(map(callable, methods))):
             raise UserError(
                 f"`open` of the judge {backend!r} must return an object with the text `model` and the methods "
                 f"`answers` and `close`, not {shown(annotator)} ({FLAG})"
             )
+        self.model = model
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         with user_code(self._backend):
@@ -534,13 +535,14 @@ class UserAnnotator(Annotator):
         if problem:
             sentence = f"the judge {self._backend!r} answered with {problem} ({FLAG})"
             raise UserCodeError(sentence, f"The answer: {repr(answered)[:LONGEST_ANSWER]}")
-        yes = None if yes is None else float(yes)
-        return question, QuestionAnswer(yes, said, float(mass), *map(int, tokens), bool(refused))
+        plain: dict[str, Any] = dict(zip(TOKENS, map(int, tokens), strict=True))
+        plain |= {"yes": None if yes is None else float(yes), "mass": float(mass), "refused": bool(refused)}
+        return question, answer._replace(**plain)
 
 
 def is_number(value: object, most: float = 1.0) -> bool:
     """Whether a user's value is a number from 0 to `most`; not for NaN or an array."""
-    return isinstance(value, Real | np.bool_) and 0 <= value <= most
+    return isinstance(value, float | int | np.floating | np.integer | np.bool_) and bool(0 <= value <= most)
 
 
 def open_judge(
