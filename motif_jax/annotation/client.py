@@ -210,10 +210,10 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
             limit_s = start_s or (LOAD_S if failed.closed or failed.status in LOADING else ANSWER_S)
             if not http.may_change(failed.status) or time.monotonic() > started + limit_s:
                 raise UserError(f"the server at {http.url!r} does not answer: {failed} ({URL}, {START})") from None
-            if not said:
+            if limit_s > ANSWER_S and not said:
                 said = True
                 print_line(
-                    f"the server at {http.url!r} does not answer yet: waits for it up to {limit_s:,.0f} s ({START})"
+                    f"the server at {http.url!r} does not answer yet: waits for it up to {limit_s:,g} s ({START})"
                 )
         await asyncio.sleep(LOOK_EVERY_S)
     usable = [  # safe to print, record and send
