@@ -207,7 +207,8 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
                 return model  # this server does not list its models
             if failed.status in NO_ACCESS:
                 raise UserError(f"{http.no_access(failed.status)} ({KEY})") from None
-            limit_s = start_s or (LOAD_S if failed.closed or failed.status in LOADING else ANSWER_S)
+            if not start_s and (failed.closed or failed.status in LOADING):
+                limit_s = LOAD_S  # also if it then answers nothing for a moment
             if not http.may_change(failed.status) or time.monotonic() > started + limit_s:
                 raise UserError(f"the server at {http.url!r} does not answer: {failed} ({URL}, {START})") from None
             if limit_s > ANSWER_S and not said:
