@@ -51,6 +51,14 @@ def find_release(path: Path) -> Path | None:
     raise UserError(f"there is no release {str(path)!r}; this version has {', '.join(names)}")
 
 
+def saved_facts(path: Path, kind: str) -> list[Path]:
+    """The files with the checksums of a saved "policy" or "reward", in a release or in checkpoints; [] without one."""
+    if release := find_release(path):
+        return [release / METADATA]
+    places = path / kind / "checkpoints", path / "checkpoints", path
+    return next(filter(None, (sorted(place.glob("[0-9]*/facts/*")) for place in places)), [])
+
+
 def check_saved(path: str, flag: str) -> None:
     """Raises UserError if a value of the config, unless it is empty, names neither a directory nor a release."""
     with naming(flag):

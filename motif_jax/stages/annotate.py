@@ -82,7 +82,7 @@ def check(config: AnnotateConfig, of_captions: bool = False) -> None:
         problem = f"{section.backend!r} compares numbers of the game, and a judge of captions is asked ({FLAG}.backend)"
     if problem:
         raise UserError(problem)
-    backend.check()
+    backends.check_backend(backend)
 
 
 def label_name(section: AnnotateSection) -> str:
@@ -94,7 +94,7 @@ def label_name(section: AnnotateSection) -> str:
 def make_backend(config: AnnotateConfig, verdicts: bool = False) -> CaptionBackend:
     """The annotator that the config names. `verdicts`: rules give no probabilities."""
     section, texts = config.annotate, texts_of(config.env, config.annotate.lexicon)
-    return backends.find_backend(section)(section, texts, config.seed, verdicts=verdicts)
+    return backends.make_judge(section, texts, config.seed, verdicts=verdicts)
 
 
 def open_dataset(workdir: Path) -> PairDataset:
@@ -312,7 +312,7 @@ def _evidence(
     number_of: dict[tuple[str | None, ...], int] = {questions.text(number): number for number in known}
     lines = (line for folder in folders for line in annotator.read_answers(Path(folder)))
     if not backend.is_model:
-        with contextlib.closing(backend.open()) as rules:
+        with contextlib.closing(backends.opened(backend)) as rules:
             lines = (line for line in list(rules.answers(Question(*questions.text(number)) for number in top)))
     for question, answer in lines:
         backwards = question not in number_of

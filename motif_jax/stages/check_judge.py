@@ -93,7 +93,7 @@ class Trial:
 def metadata_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: PairDataset) -> dict[str, Any]:
     """Everything that the trial depends on, except its limits."""
     settings = {"captions": config.annotate.captions, "dataset": fingerprint(dataset)}
-    return backend.flat_metadata() | backend.labelling() | settings | {"of": config.check_judge.questions}
+    return backend.identity() | backend.labelling() | settings | {"of": config.check_judge.questions}
 
 
 def choose(questions: Questions, most: int, seed: int, by_rules: Callable[[Question], float]) -> list[Question]:

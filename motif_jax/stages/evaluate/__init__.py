@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from motif_jax import files
 from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, flatten, value
-from motif_jax.devices.releases import METADATA, is_release
+from motif_jax.devices.releases import METADATA, is_release, saved_facts
 from motif_jax.envs import protocols
 from motif_jax.envs.protocols import TASK, by_protocol, check_protocol
 from motif_jax.envs.texts import Rules, read_texts
@@ -226,12 +226,14 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     checksum = hashlib.sha256(json.dumps(values).encode())
     last = own / str(max(checkpoint_steps(own), default=0))
     played = contender.folder(workdir) / str(contender.step)
-    reward = Path(section["reward_dir"] or workdir) / "reward" / "statistics.json"
+    rewards = [workdir / "reward" / "statistics.json"]
+    if section["reward_dir"]:
+        rewards = saved_facts(Path(section["reward_dir"]), "reward")
     if is_language_model(contender.path):
         decides = section["language"] | {"dtype": section["dtype"], "weights": model_hash(contender.path)}
         checksum.update(json.dumps(decides, sort_keys=True).encode())
     of_player = played.parent / METADATA if is_release(played.parent) else played / WRITTEN
-    for file in (of_player, last / WRITTEN, reward):
+    for file in (of_player, last / WRITTEN, *rewards):
         checksum.update(file.read_bytes() if file.is_file() else b"-")
     return checksum.hexdigest()
 

@@ -124,6 +124,11 @@ def check(config: WriteConfig) -> None:
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
     annotate.check(config, of_captions=True)
+    if annotate.make_backend(config).rates:
+        raise UserError(
+            "the judge compares whole episodes, and mode rate shows it single messages: choose reason or score "
+            "(--config.annotate.mode)"
+        )
     if config.write_reward.writer not in (SCRIPTED, MODEL):
         check_server(config.annotate.server)
     if config.write_reward.writer == MODEL:
