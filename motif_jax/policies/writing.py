@@ -19,7 +19,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from motif_jax.devices.checkpoints import find_checkpoints, reading
+from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.mesh import DATA, local_mesh
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.text_world import TextWorld
@@ -62,15 +62,8 @@ class ValueModel(NamedTuple):
         return sum_of_arrays({"policy": self.policy, "target": self.target, "online": self.online})
 
 
-def list_values(path: Path) -> tuple[Path, list[int]]:
-    """The directory of checkpoints of a workdir (or of its `values`), and their numbers, ascending."""
-    directory = find_checkpoints(path, "values").resolve()
-    with reading(directory) as checkpoints:
-        return directory, checkpoints.steps()
-
-
 def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[str, Any]]:
-    """Reads a checkpoint of `--stage=train_values` and its metadata from a directory of `list_values`, alone.
+    """Reads a checkpoint of `--stage=train_values` and its metadata from the directory of its checkpoints, alone.
 
     `which`: "last", the number of a checkpoint, or "best": by the return of the games during training, or by the
     validation loss if no games were played.
