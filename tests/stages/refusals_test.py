@@ -44,7 +44,7 @@ ROWS = [
     ("annotate", {"annotate.shard": 3, "annotate.num_shards": 3}, "shard must be between 0 and 2, not 3"),
     ("annotate", {"annotate.order": "disagreement", "annotate.num_shards": 2}, "needs all answers in one job"),
     ("model", {"annotate.model": HERE}, f"there is no config.json in {HERE!r} (--config.annotate.model)"),
-    ("model", {"annotate.model": __file__}, "refusals_test.py': "),
+    ("model", {"annotate.model": __file__}, "as a GGUF file: it does not begin with GGUF"),
     (
         "model",
         {"annotate.model": HERE, "annotate.prompt": "reworded", "annotate.prompt_file": "own.toml"},
@@ -123,7 +123,7 @@ ROWS = [
     ("cloning", {"transcripts.import_from": HERE}, "it is not a regular file (--config.transcripts.import_from)"),
     ("cloning", {"language.model": HERE}, "there is no config.json in"),
     ("values", {"train_values.policy": HERE}, "there is no config.json in"),
-    ("values", {"train_values.max_length": 5000}, "of train_language reads 128 tokens at most, and rows have 5,000"),
+    ("values", {"train_values.max_length": 5000}, "of train_language reads 256 tokens at most, and rows have 5,000"),
     ("values", {"train_values.start": "new"}, "such as ilql+joint"),
     ("values", {"train_values.batch_size": 8, "train_values.num_parts": 3}, "cannot be split into 3 parts"),
     ("values", {"train_values.recipe": "ilql+joint", "language.lora_rank": 2}, "a given policy"),
