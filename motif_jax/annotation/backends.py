@@ -45,11 +45,12 @@ from motif_jax.config.table import flatten, shown
 from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.envs.texts import LEXICON_FLAG, Texts, preference
 from motif_jax.files import slug
-from motif_jax.language.chat import FORMATS
-from motif_jax.language.config import locate_model, model_bytes, model_hash
+from motif_jax.language.chat import FORMATS, ChatFormat
+from motif_jax.language.config import LanguageConfig, locate_model, model_bytes, model_hash
+from motif_jax.language.hub import check_language_model, read_chat_format
 from motif_jax.names import BACKENDS
 from motif_jax.preferences.store import PairDataset
-from motif_jax.structs import UserCodeError, UserError, legible, naming
+from motif_jax.structs import Need, UserCodeError, UserError, legible, naming
 from motif_jax.system.errors import find_refusal
 from motif_jax.system.foreign import parse_foreign_json
 
@@ -86,6 +87,10 @@ class CaptionBackend(abc.ABC):
     def check(self) -> None:
         """Raises UserError for values that cannot work, without opening anything."""
         return
+
+    def needs(self) -> list[Need]:
+        """The files of others that it reads."""
+        return []
 
     @abc.abstractmethod
     def open(self) -> Annotator:
@@ -227,6 +232,9 @@ class Prompted(CaptionBackend):
         return metadata | {name: getattr(template, name) for name in ("system", "request", "captions", "retry")}
 
     def check(self) -> None:
+        if self.section.prompt_file and self.section.prompt != AUTO:
+            flags = "--config.annotate.prompt, .prompt_file"
+            raise UserError(f"your own prompts take the place of {self.section.prompt!r}: give one of them ({flags})")
         if self.template.ending and not self.continues:
             raise UserError(
                 "a prompt with an `ending` is a text to continue, which only a model in this process is given "
@@ -304,7 +312,28 @@ class Model(Prompted):
         if not self.section.model:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
         super().check()
-        locate_model(self.section.model, MODEL_FLAG)
+
+    def needs(self) -> list[Need]:
+        def check() -> None:
+            config = check_language_model(self.section.model, MODEL_FLAG)
+            with naming(MODEL_FLAG):
+                own = read_chat_format(Path(self.section.model))
+            self._find_chat(config, own)
+
+        return [Need(check, Path(self.section.model))]
+
+    def _find_chat(self, config: LanguageConfig, own: ChatFormat | None) -> ChatFormat | None:
+        """The format of conversations, None for a text to continue; raises UserError for a model that cannot judge."""
+        if config.is_encoder_decoder:
+            raise UserError(f"{self.section.model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
+        chat = None if self.template.ending else FORMATS.get(self.section.chat_format) or own
+        if not (chat or self.template.ending):
+            raise UserError(
+                f"{self.section.model!r} has no known format of conversations: name one ({CHAT_FLAG}="
+                f"{', '.join(FORMATS)}), or choose a text to continue (--config.annotate.mode=score, "
+                f".prompt=examples), or another model ({MODEL_FLAG})"
+            )
+        return chat
 
     def _open(self) -> Annotator:
         from motif_jax.annotation.own_model import OwnModel, OwnReasons
@@ -313,16 +342,7 @@ class Model(Prompted):
         template = self.template
         with naming(MODEL_FLAG):
             language = load_language(self.section.model)
-        if language.config.is_encoder_decoder:
-            raise UserError(f"{self.section.model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
-        named, name = FORMATS.get(self.section.chat_format), locate_model(self.section.model).name
-        chat = None if template.ending else named or language.chat_format
-        if not (chat or template.ending):
-            raise UserError(
-                f"{self.section.model!r} has no known format of conversations: name one ({CHAT_FLAG}="
-                f"{', '.join(FORMATS)}), or choose a text to continue (--config.annotate.mode=score, "
-                f".prompt=examples), or another model ({MODEL_FLAG})"
-            )
+        name, chat = locate_model(self.section.model).name, self._find_chat(language.config, language.chat_format)
         if self.sampling is None:
             return OwnModel(language, template, chat, name, self.section.batch_size)
         assert chat, "a text to continue has no mode reason"

@@ -20,7 +20,7 @@ import numpy as np
 
 from motif_jax.envs.world import World
 from motif_jax.names import PROMPT_NETWORKS, find
-from motif_jax.structs import IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
+from motif_jax.structs import IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, Need, UserError
 
 FLAG, WORLD = "--config.policy.network", "--config.env.world"
 GENERAL = "general"  # a network for any observations (policy.py)
@@ -45,6 +45,10 @@ class PromptNetwork:
 
     def check(self, section: Any) -> None:
         """Raises UserError for values of `config.policy` that cannot work."""
+
+    def needs(self, section: Any) -> list[Need]:
+        """The files of others that a new network of `config.policy` reads."""
+        return []
 
     def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
         """The spec of a new network, as checkpoints hold it, and its `Model` with the initial parameters."""

@@ -19,9 +19,10 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from motif_jax.devices.checkpoints import find_checkpoints, reading
+from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.mesh import DATA, local_mesh
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
+from motif_jax.devices.releases import list_saved
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import game_seed, to_row, to_text
 from motif_jax.language.adapt import with_additions
@@ -64,9 +65,7 @@ class ValueModel(NamedTuple):
 
 def list_values(path: Path) -> tuple[Path, list[int]]:
     """The directory of checkpoints of a workdir (or of its `values`), and their numbers, ascending."""
-    directory = find_checkpoints(path, "values").resolve()
-    with reading(directory) as checkpoints:
-        return directory, checkpoints.steps()
+    return list_saved(path, "values")
 
 
 def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[str, Any]]:

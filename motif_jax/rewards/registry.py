@@ -31,8 +31,8 @@ from motif_jax.envs.own_code import load_class
 from motif_jax.envs.world import select_specs, suggest
 from motif_jax.envs.worlds import make_world
 from motif_jax.names import PROMPT_NETWORKS, import_named
-from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection, SourcesConfig
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection, SourcesConfig, needs_of_online
+from motif_jax.structs import ArraySpec, Need, UserError
 
 FLAG = "--config.policy.sources"
 LEARNT, ONLINE = "learnt", "online"
@@ -90,6 +90,10 @@ class SourceChoice(NamedTuple):
             import_named(CHECKS[self.path])(self, config, world)
         elif self.path not in PATHS:
             load_class(self.path, "reward source", FLAG)
+
+    def needs(self, config: SourcesConfig) -> list[Need]:
+        """The files of others that it reads, beside those that `check` has read."""
+        return needs_of_online(config) if self.path == SOURCES[ONLINE].path else []
 
 
 def check_reading(choice: SourceChoice, config: object, world: Any) -> None:

@@ -35,6 +35,7 @@ from motif_jax.stages.annotate import (
     find_rules,
     make_backend,
     marked,
+    needs,
     open_dataset,
     share,
 )
@@ -262,6 +263,7 @@ STAGE = Stage(
     config=CheckJudgeConfig,
     sections=(STAGE_NAME,),
     check=lambda config: check(config, of_captions=True),
+    needs=needs,
     is_complete=is_complete,
     run=run,
     writes="--config.annotate.cache_dir",

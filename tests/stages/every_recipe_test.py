@@ -122,8 +122,7 @@ def test_every_kind_of_recipe_ends_with_the_same_bits_after_a_stop(start, progra
     assert wanted["rows"][0]["valid_loss"] != wanted["rows"][-1]["valid_loss"]
     assert len(programs) == 2 + RECIPES[recipe.partition("+")[0]].plays
 
-    directory, _ = list_values(tmp_path / "stopped")
-    model, _ = read_values(directory)
+    model, _ = read_values(tmp_path / "stopped/values/checkpoints")
     online = {name: leaves for name, leaves in whole.learnt.items() if name not in ("policy", "q")}
     assert_same_bits((model.target, model.online), (whole.target, online))
     if "policy" in whole.learnt:

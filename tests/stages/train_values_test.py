@@ -12,7 +12,9 @@ from offline_test import rows
 from motif_jax import experiment
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.files import read_json, write_json
-from motif_jax.language.hub import read_language_model
+from motif_jax.language.config import make_config
+from motif_jax.language.hub import read_language_model, write_language_model
+from motif_jax.language.model import make_language_model
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies import writing
 from motif_jax.policies.writing import read_values
@@ -238,6 +240,7 @@ def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played
         made = tokenizers.Tokenizer(tokenizers.models.BPE({letter: at for at, letter in enumerate(letters)}, []))
         made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         made.save(str(tmp_path / "tokenizer.json"))
+        write_language_model(tmp_path, make_language_model(make_config("gpt2", 256, 8, 1, 2), seed=0))
         changes = {"language__model": str(tmp_path)}
     if tokeniser == "file":
         changes = {"language__model": str(write_gguf(tmp_path / "m.gguf"))}

@@ -12,7 +12,8 @@ import contextlib
 import hashlib
 import json
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from motif_jax.annotation.section import AnnotateSection
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, describe
 from motif_jax.config.table import PATH, Whole, flatten, shown, value
 from motif_jax.console import print_line
-from motif_jax.devices.releases import saved_facts
+from motif_jax.devices.releases import needs_saved, saved_facts
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import write_json
@@ -34,7 +35,7 @@ from motif_jax.run import Run
 from motif_jax.stages import Stage, annotate, later
 from motif_jax.stages.annotate import AnnotateConfig, make_backend
 from motif_jax.stages.evaluate import SUMMARY, EvaluateConfig, read_json
-from motif_jax.structs import UserError, naming
+from motif_jax.structs import Need, UserError, naming
 from motif_jax.system.metrics import Progress
 
 # Asks the judges the questions of an audit, each round as one stream; answers that a killed run had are kept.
@@ -171,12 +172,25 @@ def check(config: AuditConfig) -> None:
     if file := config.audit.trajectories:
         if not Path(file).is_file():
             raise UserError(f"there is no file {file!r} (--config.audit.trajectories)")
+        if config.audit.second_reward_dir or config.audit.second_judge:
+            flags = "--config.audit.trajectories, .second_reward_dir, .second_judge"
+            raise UserError(f"a file of trajectories is audited alone, without a second reward or judge ({flags})")
         return
     check_world(config.by_protocol().env)
     annotate.check(config)
     check_second(config)
-    if (second := config.audit.second_reward_dir) and not Path(second).is_dir():
-        raise UserError(f"there is no directory {second!r} (--config.audit.second_reward_dir)")
+
+
+def needs(config: AuditConfig, workdir: Path) -> Iterator[Need]:
+    """The judges' files, and the rewards from elsewhere."""
+    section, policy = config.audit, config.policy
+    if section.trajectories:
+        return
+    yield from annotate.needs(config)
+    if section.second_judge:
+        yield from annotate.needs(second_config(config))
+    yield from needs_saved(policy.reward_dir, "reward", "--config.policy.reward_dir", policy.reward_checkpoint)
+    yield from needs_saved(section.second_reward_dir, "reward", "--config.audit.second_reward_dir")
 
 
 def is_complete(config: AuditConfig, workdir: Path) -> bool:
@@ -228,6 +242,7 @@ STAGE = Stage(
     config=AuditConfig,
     sections=("audit",),
     check=check,
+    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.stages.audit.job:run"),
     writes="--config.audit.flips, .triples",

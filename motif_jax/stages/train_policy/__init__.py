@@ -5,13 +5,14 @@ Here are its config and the checks, without JAX; loop.py trains.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from motif_jax.actors.pool import check_groups
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, deciding, part, value
-from motif_jax.devices.releases import check_saved
+from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.own_code import load_class
 from motif_jax.envs.world import World, is_text, space_of
 from motif_jax.envs.worlds import check_world, parse_options
@@ -24,9 +25,10 @@ from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_pl
 from motif_jax.rewards.section import ANCHORED, RewardsSection
 from motif_jax.stages import SUMMARY, Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate import AnnotateConfig
-from motif_jax.structs import UserError
+from motif_jax.structs import Need, UserError
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.meeting import find_meeting
+from motif_jax.system.sizing import ask_jax, check_devices
 
 
 @dataclass(frozen=True)
@@ -225,8 +227,27 @@ def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) ->
     if which not in ("last", "best") and not which.isdecimal():
         what = f"unknown checkpoint {which!r} of the reward: choose last, best or the number of an epoch"
         raise UserError(f"{what} (--config.policy.reward_checkpoint)")
-    check_saved(section.init_from, "--config.policy.init_from")
-    check_saved(section.reward_dir, "--config.policy.reward_dir")
+
+
+def needs(config: TrainConfig, workdir: Path) -> Iterator[Need]:
+    """Policy, reward and language model to begin with, the files of the rewards, and devices."""
+    section = config.policy
+    yield from needs_saved(section.init_from, "policy", "--config.policy.init_from")
+    yield from needs_saved(section.reward_dir, "reward", "--config.policy.reward_dir", section.reward_checkpoint)
+    for choice in chosen(config):
+        yield from choice.needs(config)
+    if network := find_prompt_network(section.network):
+        yield from network.needs(section)
+    is_here = not (config.cluster.address or find_meeting(config.distributed))  # others know their own devices
+    if is_here and (section.num_devices > 1 or section.fsdp * section.tensor > 1):  # asking takes seconds
+        yield Need(lambda: check_own_devices(section))
+
+
+def check_own_devices(section: Policy) -> None:
+    """Raises UserError if this machine has too few devices, or the batch cannot be cut for them."""
+    if devices := ask_jax():
+        check_devices(section.num_devices, section.fsdp, section.tensor, devices, "--config.policy")
+        check_batch(section, (section.num_devices or devices.number) // section.tensor, hosts=1)
 
 
 STAGE = Stage(
@@ -235,6 +256,7 @@ STAGE = Stage(
     identity=("", "env", "policy"),
     unused=lambda config: [] if ANCHORED.when(vars(config.policy.online)) else ["policy.online.anchor"],
     check=check,
+    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.stages.train_policy.loop:train"),
     writes="--config.policy.keep_checkpoints, .milestone_every_steps",
