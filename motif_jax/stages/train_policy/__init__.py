@@ -5,13 +5,16 @@ Here are its config and the checks, without JAX; loop.py trains.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from motif_jax.actors.pool import check_groups
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, deciding, part, value
+from motif_jax.console import clean
 from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.own_code import load_class
 from motif_jax.envs.world import World, is_text, space_of
@@ -21,7 +24,7 @@ from motif_jax.learner.settings import GroupSettings, LearnerSection, find_algor
 from motif_jax.names import ALGORITHMS, POLICY_SECTIONS, PROMPT_NETWORKS, check_end, find
 from motif_jax.networks.kinds import BY_SPECS, FIXED, check_reads, find_prompt_network, is_own
 from motif_jax.policies.decoding import LanguageSection
-from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_plan
+from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_plan, to_number
 from motif_jax.rewards.section import ANCHORED, RewardsSection
 from motif_jax.stages import SUMMARY, Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate import AnnotateConfig
@@ -29,6 +32,9 @@ from motif_jax.structs import Need, UserError
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.sizing import ask_jax, check_devices
+
+RECENT = 100  # episodes over which the progress line and `train_until` average
+UNTIL = "--config.policy.train_until"
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,9 @@ class Keeping:
     train_for_seconds: float = value(
         0.0, Number(0, MANY_SECONDS), "seconds to train from the first update; 0: no limit"
     )
+    train_until: str = value(
+        "", Text(), "also end when a mean over the last 100 episodes is reached, as in success>=0.95 or steps<=20"
+    )
     save_every_steps: int = value(10_000_000, Whole(1, 10**15), "steps between checkpoints")
     save_every_s: float = value(
         600.0,
@@ -123,6 +132,22 @@ def finished(section: Policy, env_steps: int, seconds: float) -> bool:
     return env_steps >= section.train_for_env_steps or bool(limit and seconds >= limit)
 
 
+def parse_until(text: str) -> tuple[str, str, float]:
+    """Parses `success>=0.95` into name, comparison and number."""
+    match = re.fullmatch(r"\s*(\w+)\s*(>=|<=)\s*(\S+)\s*", text)
+    if not match:
+        raise UserError(f"write NAME>=NUMBER or NAME<=NUMBER, as in success>=0.95, not {clean(text, 40)!r} ({UNTIL})")
+    return match[1], match[2], to_number(match[3])
+
+
+def has_reached(section: Policy, recent: Mapping[str, Any]) -> bool:
+    """Whether the figures of the last RECENT episodes, of which `recent` has the means, are those to end with."""
+    if not section.train_until or recent["count"] < RECENT:
+        return False
+    name, comparison, wanted = parse_until(section.train_until)
+    return bool(recent[name] >= wanted if comparison == ">=" else recent[name] <= wanted)
+
+
 def takes_turns(section: Policy) -> bool:
     """Whether games wait while the learner works: in synchronous runs, and for algorithms that are on-policy."""
     return section.synchronous or find_algorithm(section.algorithm).on_policy
@@ -161,7 +186,8 @@ def is_complete(config: TrainConfig, workdir: Path) -> bool:
         return False
     done = read_json(file)
     saved = (workdir / "policy" / "checkpoints" / str(done["checkpoint"])).is_dir()
-    return saved and finished(config.policy, done["env_steps"], done["seconds"])
+    reached = has_reached(config.policy, done["recent_episodes"])
+    return saved and (reached or finished(config.policy, done["env_steps"], done["seconds"]))
 
 
 def check(config: TrainConfig) -> None:
@@ -212,6 +238,11 @@ def check(config: TrainConfig) -> None:
             "on-policy, cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)"
         )
     check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
+    if section.train_until:
+        name, _, wanted = parse_until(section.train_until)
+        figures = ("return", "steps", "success", *world.figures)
+        if name not in figures or not math.isfinite(wanted):
+            raise UserError(f"{section.train_until!r} needs a finite number and one of {', '.join(figures)} ({UNTIL})")
     check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
 
 

@@ -57,7 +57,16 @@ from motif_jax.rewards.registry import GAME, LEARNT, ONLINE, OptionPlan, behavio
 from motif_jax.rewards.source import RewardSources, Setting, trusted_classes
 from motif_jax.run import Metrics
 from motif_jax.stages import make_pool, workers_of
-from motif_jax.stages.train_policy import Policy, Profile, TrainConfig, check_batch, splits_steps, takes_turns
+from motif_jax.stages.train_policy import (
+    RECENT,
+    Policy,
+    Profile,
+    TrainConfig,
+    check_batch,
+    has_reached,
+    splits_steps,
+    takes_turns,
+)
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError, naming
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
 
@@ -462,7 +471,6 @@ def add_up(figures: list[np.ndarray], names: tuple[str, ...]) -> dict[str, float
 UNPAID = 1_000_000  # steps without a reward, after which a message says so
 FEW_CALLS = 2  # of the policy, whose time is measured
 LEARNING = 3  # times the time of a call: forward and backward
-RECENT = 100  # episodes that the progress line averages
 EXTREMES = {"min": min, "max": max}
 Group = tuple[int, int]  # of games: a worker's number, and the group's in it
 Ended = tuple[EpisodeInfo, dict[str, float]]  # an episode, and its return by reward source
@@ -608,6 +616,11 @@ class MetricsCollector:
             f"{batch * (step + learning):,.0f} s for a batch of {batch:,} steps, and {left * (step + learning):,.0f} s "
             f"for all {left:,} (--config.policy.train_for_env_steps, .batch_size, .num_epochs)"
         )
+
+    def reached(self) -> bool:
+        """Whether the last episodes have the figure that ends training."""
+        until = self._section.train_until
+        return bool(until) and has_reached(self._section, summarise_recent(list(self.recent), self.figures))
 
     def read_metrics(self) -> str:
         """Reads the last update's metrics from the device; returns an error message if the loss is not finite."""
