@@ -110,7 +110,9 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
         if network in PROMPT_NETWORKS and kind_of(PROMPT, specs[PROMPT]) != "text":
             raise UserError(f"the network {network!r} reads a text, which {PROMPT!r} of {world!r} is not ({FLAG})")
         return
-    for name in (reads := tuple(reads)):
+    if not (reads := tuple(reads)):
+        raise UserError(f"`reads` of the world {world!r} is empty, so a policy cannot read it ({WORLD})")
+    for name in reads:
         if name not in specs or name.startswith("event_") or name == BEHAVIOUR:
             why = "does not exist, is known only after an action, or has a name that is taken"
             raise UserError(f"the world {world!r} lets a policy read {name!r}, which {why} ({WORLD})")
