@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.envs.own_code import load_class
 from motif_jax.envs.world import World
 from motif_jax.names import PROMPT_NETWORKS, find
 from motif_jax.structs import IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
@@ -95,6 +96,13 @@ def kind_of(name: str, spec: ArraySpec) -> str:
 def is_own(network: str) -> bool:
     """Whether the name of a network is of the user's own encoder, `module:Class`."""
     return ":" in network
+
+
+def check_own(network: str) -> None:
+    """Raises UserError for a class of the user's that is no network; functions that return one are called later."""
+    made = load_class(network, "network", FLAG)
+    if isinstance(made, type) and not any(base.__module__.startswith("flax.") for base in made.__mro__):
+        raise UserError(f"cannot use the network {network!r}: it is not a subclass of flax.nnx.Module ({FLAG})")
 
 
 def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[str], world: str) -> None:

@@ -116,6 +116,8 @@ ROWS = [
     ("recording", {"collect.collector": "repeat(0)"}, "the number in brackets must be a whole number from 1"),
     ("policy", {"policy.sources": "json:JSONDecoder:0.1"}, "'json:JSONDecoder' is not a subclass of RewardSource"),
     ("policy", {"env.world": "own_worlds:Blind", "policy.network": "general"}, "`reads` of the world 'blind' is empty"),
+    ("policy", {"policy.network": "json:JSONDecoder"}, "'json:JSONDecoder': it is not a subclass of flax.nnx.Module"),
+    ("collect", {"env.task": "json:JSONDecoder"}, "the game 'json:JSONDecoder' does not say its `num_actions`"),
     ("options", {"policy.controller": "game:0"}, "all have the factor 0 teach nothing: 'game:0' (--config.policy.con"),
     (
         "options",
