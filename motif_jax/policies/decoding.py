@@ -93,7 +93,7 @@ def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
     for kind in kinds:
         Text(KINDS).check("kind", f"{FLAG}.kinds", kind)
     betas = [to_number(text) for text in section["betas"].split(",")]
-    if not all(0 <= beta < math.inf for beta in betas):  # a negative one would prefer worse texts
+    if not all(0 <= beta <= 1e6 for beta in betas):  # a negative one would prefer worse texts
         raise UserError(f"each beta must be a number such as 4, not {table.shown(section['betas'])} ({FLAG}.betas)")
     shared = {name: section[name] for name in SHARED}
     return list(dict.fromkeys(Decoding(kind, beta, **shared) for kind in kinds for beta in betas))

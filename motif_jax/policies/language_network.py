@@ -10,8 +10,8 @@ from motif_jax.envs.world import World
 from motif_jax.language.config import check_model
 from motif_jax.language.hub import check_language_model
 from motif_jax.networks.kinds import LANGUAGE, PromptNetwork
-from motif_jax.policies.decoding import LANGUAGE_FLAG, SCORE, TRAINED
-from motif_jax.structs import Need
+from motif_jax.policies.decoding import LANGUAGE_FLAG, PRETRAINED, SCORE, TRAINED
+from motif_jax.structs import Need, UserError
 
 
 class LanguageNetwork(PromptNetwork):
@@ -21,6 +21,9 @@ class LanguageNetwork(PromptNetwork):
 
     def check(self, section: Any) -> None:
         language = section.language
+        if language.lora_rank and not (language.model and language.weights == PRETRAINED):
+            why = "low-rank additions to an untrained model learn little: choose pretrained weights of a model"
+            raise UserError(f"{why}, or lora_rank 0 ({LANGUAGE_FLAG}.lora_rank, .model, .weights)")
         check_model(language.model, language.width, language.heads, LANGUAGE_FLAG)
 
     def needs(self, section: Any) -> list[Need]:

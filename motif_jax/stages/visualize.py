@@ -46,7 +46,7 @@ class Visualize:
     episode: str = value(
         BEST, Text(longest=9), "an evaluated episode: best, worst, liked, longest, toughest, or a number"
     )
-    speed: float = value(10.0, Number(0.001, 1e6), "steps per second")
+    speed: float = value(10.0, Number(0.002, 1e6), "steps per second")  # GIF: at most 655 s each
     export: str = value("", PATH, "a .cast, .gif or .mp4 to write, instead of playing it in the terminal")
     replay: str = value("", PATH, "a replay, one of evaluate/*/replays/*.npz, instead of policy and episode")
 

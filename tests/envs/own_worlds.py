@@ -141,6 +141,12 @@ def like_the_corridor(**changes):
 Counts = like_the_corridor(name="counts", figures={"steps": int})
 Many = like_the_corridor(name="many", action=ArraySpec((2,), "int32"))
 Pictures = like_the_corridor(name="pictures", pairs=("message", "place"))
+Letters = like_the_corridor(name="letters", action_names="go")
+Numbered = like_the_corridor(name="numbered", figures={3: int})
+Told = like_the_corridor(name="told", about=b"a walk")
+Elsewhere = like_the_corridor(name="elsewhere", texts="/texts")
+Narrow = like_the_corridor(name="narrow", specs=Corridor.specs | {"message": ArraySpec((100,), "uint8")})
+Blind = like_the_corridor(name="blind", reads=())
 Half = type("Half", (), {key: value for key, value in vars(Corridor).items() if key != "plays"})
 
 # Echo and EchoWorld, the example of a world that is played by writing.

@@ -103,6 +103,11 @@ def test_a_users_world_is_played(workers):
     ({"world": OWN, "options": '{"width": 5}'}, r"cannot be made with .*width.*'width' \(--config.env.options\)"),
     ({"world": "own_worlds:Half"}, r"the world 'own_worlds:Half' has no 'plays', which envs/world.py requires"),
     ({"world": "own_worlds:Counts"}, "has a figure 'steps': the name must not be taken"),
+    ({"world": "own_worlds:Letters"}, "'action_names' of the world .* must be a tuple of names, not 'go'"),
+    ({"world": "own_worlds:Numbered"}, "has a figure 3: the name must not be taken"),
+    ({"world": "own_worlds:Told"}, "'about' of the world .* must be str, not b'a walk'"),
+    ({"world": "own_worlds:Elsewhere"}, "'texts' of the world .* must be Path or NoneType, not '/texts'"),
+    ({"world": "own_worlds:Narrow"}, "must have the observation 'message' as in CAPTIONS"),
     ({"world": "own_worlds:Many"}, "the action of the world .* must be CHOICE, .* or the spec of its `action_space`"),
     ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "
      r"type float32, as its spec says, not shape \(3,\) and type float64 \(--config.env.world\)"),

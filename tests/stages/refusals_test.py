@@ -165,6 +165,40 @@ ROWS = [
     ("export", {"export.to": f"{__file__}/release"}, "is not a directory (--config.export.to)"),
     ("export", {"export.transcripts": "turns", "transcripts.path": HERE}, "transcripts.json': No such file"),
     ("export", {"export.transcripts": "turns", "export.language": "merged"}, "are written one by one"),
+    # what went before without a sentence: wrong results, or a traceback after other stages
+    ("recording", {"env.options": '{"max_episode_steps": -5}'}, "max_episode_steps must be a whole number from 1"),
+    ("recording", {"env.world": "treasure", "env.options": '{"max_episode_steps": "7"}'}, "max_episode_steps must be "),
+    ("recording", {"env.options": '{"words": 3}'}, "words must be text of up to 4,000 characters, not 3"),
+    (
+        "recording",
+        {"env.world": "guessing", "env.options": '{"timeout_s": 0}'},
+        "timeout_s must be a number from 0.001",
+    ),
+    ("recording", {"env.world": "guessing", "env.options": '{"enough": "x"}'}, "enough must be a number from 0 to 1"),
+    ("recording", {"env.world": "comments", "env.options": '{"patience_s": -1}'}, "patience_s must be a number from"),
+    ("recording", {"env.world": "comments", "env.options": '{"unknown": "x"}'}, "unknown must be a number from -1e+06"),
+    ("recording", {"env.world": "comments", "env.options": '{"scores": 3}'}, "scores must be text"),
+    ("recording", {"collect.collector": "repeat(0)"}, "the number in brackets must be a whole number from 1"),
+    ("policy", {"policy.sources": "json:JSONDecoder:0.1"}, "'json:JSONDecoder' is not a subclass of RewardSource"),
+    ("policy", {"env.world": "own_worlds:Blind", "policy.network": "general"}, "`reads` of the world 'blind' is empty"),
+    ("policy", {"policy.network": "json:JSONDecoder"}, "'json:JSONDecoder': it is not a subclass of flax.nnx.Module"),
+    ("collect", {"env.task": "json:JSONDecoder"}, "the game 'json:JSONDecoder' does not say its `num_actions`"),
+    ("options", {"policy.controller": "game:0"}, "all have the factor 0 teach nothing: 'game:0' (--config.policy.con"),
+    (
+        "options",
+        {"policy.options": "a=gold:0+stairs:0,b=gold"},
+        "teach nothing: 'gold:0+stairs:0' (--config.policy.opt",
+    ),
+    ("glam", {"policy.language.lora_rank": 2}, "low-rank additions to an untrained model learn little"),
+    ("cloning", {"language.lora_rank": 2}, "low-rank additions to an untrained model learn little"),
+    ("values", {"train_values.games": 4, "train_values.games_beta": 0.0}, "beta 0 would play without the values"),
+    (
+        "values",
+        {"train_values.games": 4, "train_values.games_beta": 1e7},
+        "games_beta must be a number from 0 to 1e+06",
+    ),
+    ("decoding", {"decoding.betas": "0,1e39"}, "each beta must be a number such as 4, not '0,1e39'"),  # float32: inf
+    ("visualize", {"visualize.speed": 0.001}, "speed must be a number from 0.002"),
 ]
 
 

@@ -99,6 +99,9 @@ def check(config: CloningConfig) -> None:
     language = config.language
     check_offline(config, config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
+    if language.lora_rank and not language.model:
+        why = "low-rank additions to an untrained model learn little: name a model, or choose lora_rank 0"
+        raise UserError(f"{why} (--config.language.lora_rank, .model)")
     template = config.transcripts.template
     check_template(language, template)
     if config.transcripts.import_format == MANUAL and config.transcripts.import_from:

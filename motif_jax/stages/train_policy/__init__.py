@@ -16,13 +16,12 @@ from motif_jax.actors.pool import check_groups
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, deciding, part, value
 from motif_jax.console import clean
 from motif_jax.devices.releases import needs_saved
-from motif_jax.envs.own_code import load_class
 from motif_jax.envs.world import World, is_text, space_of
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
 from motif_jax.learner.settings import GroupSettings, LearnerSection, find_algorithm
 from motif_jax.names import ALGORITHMS, POLICY_SECTIONS, PROMPT_NETWORKS, check_end, find
-from motif_jax.networks.kinds import BY_SPECS, FIXED, check_reads, find_prompt_network, is_own
+from motif_jax.networks.kinds import BY_SPECS, FIXED, check_own, check_reads, find_prompt_network, is_own
 from motif_jax.policies.decoding import LanguageSection
 from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_plan, to_number
 from motif_jax.rewards.section import ANCHORED, RewardsSection
@@ -205,7 +204,7 @@ def check(config: TrainConfig) -> None:
         raise UserError(f"{what} (--config.policy.max_episode_steps)")
     check_reads(section.network, world.specs, world.reads, world.name)
     if is_own(section.network):
-        load_class(section.network, "network", "--config.policy.network")
+        check_own(section.network)
     if network := find_prompt_network(section.network):
         network.check(section)
     plan, algorithm = find_plan(config), find_algorithm(section.algorithm)

@@ -51,7 +51,7 @@ class TrainValues:
     games: int = deciding(
         0, Whole(0, 10**6), "games per evaluation, whose mean return selects the checkpoint; 0: keep the last"
     )
-    games_beta: float = deciding(4.0, Number(0), "factor of Q - V in these games", only_for=GAMES)
+    games_beta: float = deciding(4.0, Number(0, 1e6), "factor of Q - V in these games", only_for=GAMES)
 
 
 @dataclass(frozen=True)
@@ -116,6 +116,8 @@ def check(config: ValuesConfig) -> None:
         world = check_world(config.env)
         if not isinstance(world, TextWorld):
             raise UserError(f"the world {world.name!r} is not played by writing, but by actions ({flag}.games)")
+        if recipe.shifts and not section.games_beta:
+            raise UserError(f"beta 0 would play without the values, and choose the best by chance ({flag}.games_beta)")
         check_decoding(recipe, [decoding_in_training(recipe, config.decoding, section.games_beta)])
     if section.games or recipe.of_replies:
         check_texts_fit(config)
