@@ -15,9 +15,10 @@ for argument in "$@"; do
   case $argument in
     --hint)
       built=("${XDG_CACHE_HOME:-$HOME/.cache}"/motif_jax/engine-*/build.json)
-      if [ ! -e "${built[0]}" ]; then
-        echo "NetHack's games take half of the time with an engine built for this machine, bash launch/engine.sh: four" \
-          "minutes, which pay with a GPU or for more than ten million steps (docs/speed.md)"
+      if [ ! -e "${built[0]}" ] && command -v "${CC:-gcc}" >/dev/null; then
+        echo "NetHack's games take half of the time with an engine built for this machine, in four minutes: bash" \
+          "launch/engine.sh, or --engine of the quickstart. In its 400 seconds on two cores, an agent then played 5.2" \
+          "million steps instead of 2.2, and scored 149 instead of 105 (one seed; docs/speed.md)"
       fi
       exit
       ;;

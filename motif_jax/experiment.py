@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,18 @@ from motif_jax.run import CONFIG, Run, read_record
 from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage, is_first_host, lock_of_hosts
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
+from motif_jax.system.foreign import leads_out
 from motif_jax.system.sizing import describe_machine, sizes_of
 from motif_jax.system.startup import divide_cpu
 
 Values = Mapping[str, Any]  # of the whole config, nested
 
 
-def check(config: Values, names: list[str]) -> list[Stage[Any]]:
-    """The stages of these names; raises UserError for unknown stages and for values that cannot work."""
+def check(config: Values, names: list[str], workdir: Path, made: Iterable[Path] = ()) -> list[Stage[Any]]:
+    """The stages of these names; raises UserError for unknown stages, values that cannot work, and unmet needs.
+
+    `made`: directories in which other runs may still write what this one needs.
+    """
     check_values(config, EXPERIMENT)
     for name in names:
         if name not in NAMES:
@@ -32,7 +36,23 @@ def check(config: Values, names: list[str]) -> list[Stage[Any]]:
         divide_cpu(config["cpu_devices"])  # now, as the user's code, which the checks import, may load JAX
     for stage in stages:
         stage.check(stage.view(config))
+    check_needs(config, stages, workdir, made)
     return stages
+
+
+def check_needs(config: Values, stages: Iterable[Stage[Any]], workdir: Path, made: Iterable[Path]) -> None:
+    """Raises UserError if a stage lacks what it needs, unless an earlier stage may still write it."""
+    made = [*made]
+    for stage in stages:
+        view = stage.view(config)
+        try:
+            for need in stage.needs(view, workdir):
+                if need.path is None or all(leads_out(need.path, folder) for folder in made):
+                    need.check()
+        except UserError:
+            if not stage.is_complete(view, workdir):  # a complete one needs nothing any more
+                raise
+        made += [workdir, *stage.outside(view)]
 
 
 def run(config: Values, workdir: Path, names: list[str] | None) -> None:
@@ -54,9 +74,9 @@ def run(config: Values, workdir: Path, names: list[str] | None) -> None:
                     stage.run(view, workdir)
 
 
-def dry_run(config: Values, workdir: Path, names: list[str] | None) -> None:
+def dry_run(config: Values, workdir: Path, names: list[str] | None, made: Iterable[Path] = ()) -> None:
     """Makes the checks that `run` begins with, and prints for each stage what `run` would do. Writes nothing."""
-    stages = check_start(config, workdir, names)
+    stages = check_start(config, workdir, names, made)
     if config["sized"]:
         print_line(f"for this machine ({describe_machine()}): {sizes_of(config['policy']).describe()}")
     for name, stage in stages.items():
@@ -71,10 +91,12 @@ def dry_run(config: Values, workdir: Path, names: list[str] | None) -> None:
             print_line(f"{name}: would run")
 
 
-def check_start(config: Values, workdir: Path, names: list[str] | None) -> dict[str, Stage[Any]]:
-    """The stages to run, by name; raises UserError if they cannot work in this workdir."""
+def check_start(
+    config: Values, workdir: Path, names: list[str] | None, made: Iterable[Path] = ()
+) -> dict[str, Stage[Any]]:
+    """The stages to run, by name; raises UserError if they cannot work in this workdir. `made`: as in `check`."""
     names = names or [*config["stages"]]
-    stages = dict(zip(names, check(config, names), strict=True))
+    stages = dict(zip(names, check(config, names, workdir, made), strict=True))
     if (workdir / CONFIG).exists():
         read_record(workdir / CONFIG)  # whose layout may be another one
     return stages

@@ -47,6 +47,16 @@ def short_name(text: str, longest: int = LONGEST) -> str:
     return f"{data[: longest - 17].decode(errors='ignore')}-{hashlib.sha256(data).hexdigest()[:16]}"
 
 
+def check_place(folder: Path, flag: str) -> None:
+    """Raises UserError if nothing can be written into a directory, which need not exist yet."""
+    for place in (folder.absolute(), *folder.absolute().parents):
+        if os.path.lexists(place):  # the directories below it would be made
+            if not (os.path.isdir(place) and os.access(place, os.W_OK | os.X_OK)):
+                what = "cannot be written" if os.path.isdir(place) else "is not a directory"
+                raise UserError(f"nothing can be written into {str(folder)!r}: {str(place)!r} {what} ({flag})")
+            return
+
+
 def write_whole(path: Path, content: str | bytes | Callable[[BinaryIO], Any]) -> None:
     """Writes a temporary file beside `path`, or calls `content` with it, and renames it: `path` is always complete."""
     if isinstance(content, str):

@@ -172,13 +172,13 @@ def run_many(argv: list[str], workdir: Path) -> None:
     stages = FLAGS.stage or list(FLAGS.config.stages)
     said = os.environ.get(CPU_DEVICES)
     for one in {one.variant: one for one in runs}.values():  # before the first has worked for hours
-        check(config_of(one, argv, workdir), stages)
+        check(config_of(one, argv, workdir), stages, workdir / one.folder, [workdir])
         if said is None:
             os.environ.pop(CPU_DEVICES, None)  # each run divides the CPU by its own config
     if FLAGS.dry_run:
         for one in runs:
             print_line(f"{one.folder}:")
-            dry_run(config_of(one, argv, workdir), workdir / one.folder, FLAGS.stage)
+            dry_run(config_of(one, argv, workdir), workdir / one.folder, FLAGS.stage, [workdir])
         return
     if cluster.address:
         import_named("motif_jax.system.cluster:run_all")(runs, argv, workdir, **cluster)

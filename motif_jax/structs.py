@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import enum
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -46,6 +47,13 @@ def legible(what: str, flag: str = "", *errors: type[Exception]) -> Iterator[Non
         if isinstance(error, KeyError):
             reason = f"{error} is missing, or not known"
         raise UserError(f"cannot read {what}: {reason}" + (f" ({flag})" if flag else "")) from error
+
+
+class Need(NamedTuple):
+    """Something from outside that a stage cannot work without; looked at before the first stage of a run begins."""
+
+    check: Callable[[], object]  # raises UserError if it is missing or cannot be used; loads no JAX
+    path: Path | None = None  # what is read, which an earlier stage of the same run may still write
 
 
 class UserCodeError(UserError):

@@ -31,6 +31,7 @@ ARGUMENTS = {  # of configs that are about no task of NetHack
     "glam_quickstart": (*(one for one in GLAM if "smollm2," not in one), "goto_local,unread", "goto_local,exercises",
                         "goto_local,demonstrations"),
     "ilql": ILQL, "ilql_quickstart": ILQL, "options": ("treasure", "nethack"),
+    "motif": (*TASK_ARGUMENTS, "score,gpu", "score,reference,gpu"),
     "goals": ("gold", "stairs", "explore", "progress"),
     "code_quickstart": ("gold",),  # doorkey needs a checkout on the path
 }  # fmt: skip

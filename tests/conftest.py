@@ -235,13 +235,16 @@ def viewed(config, stage: str = "train_policy"):
     return find_stage(stage).view(config.to_dict())
 
 
-def check_stage(stage, config) -> None:
+def check_stage(stage, config, workdir: Path = Path("nowhere")) -> None:
     """The checks of a stage, a module of `motif_jax.stages`, that the command line begins with."""
-    stage.STAGE.check(stage.STAGE.view(config.to_dict()))
+    view = stage.STAGE.view(config.to_dict())
+    stage.STAGE.check(view)
+    for need in stage.STAGE.needs(view, workdir):
+        need.check()
 
 
 def run_stage(stage, config, workdir: Path) -> None:
-    check_stage(stage, config)
+    check_stage(stage, config, workdir)
     stage.STAGE.run(stage.STAGE.view(config.to_dict()), workdir)
 
 

@@ -1,5 +1,7 @@
 """Lists in the documentation, which nobody should have to keep in step by heart."""
 
+import re
+
 import pytest
 import result_tables
 from config_values_test import SWITCHES
@@ -63,3 +65,16 @@ def test_differences_from_an_original_are_those_that_tests_state(page):
 def test_data_of_results_is_that_of_the_tables_in_their_pages():
     files = {file.name: file.read_text() for file in result_tables.RESULTS.glob("*.csv")}
     assert files == result_tables.result_tables(), result_tables.COMMAND
+
+
+def test_the_table_of_slurm_jobs_is_as_the_jobs_ask():
+    rows = []
+    for job in sorted((ROOT / "launch/slurm").glob("*.sbatch")):
+        for part in job.read_text().split("#SBATCH hetjob"):
+            asked = dict(re.findall(r"^#SBATCH --([\w-]+)=(\S+)$", part, re.MULTILINE))
+            gpus = asked.get("gres", "gpu:none").removeprefix("gpu:")
+            rows.append([job.name, asked.get("nodes", "1"), gpus, asked["cpus-per-task"], asked["mem"],
+                         asked["time"].removesuffix(":00:00"), asked.get("array", "")])  # fmt: skip
+    table = re.findall(r"^\| `(\w+\.sbatch)`[^|]*\|(.*)\|$", (ROOT / "docs/hosts.md").read_text(), re.MULTILINE)
+    cells = [[job, *(cell.strip().partition(":")[0] for cell in row.split("|"))] for job, row in table]
+    assert sorted(cells) == sorted(rows)

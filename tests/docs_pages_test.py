@@ -45,7 +45,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert 'href="../own-game/#attributes-of-a-world"' in (tmp_path / "own-network/index.html").read_text()
-    assert (tmp_path / "launch/report.png").is_file()
+    assert (tmp_path / "launch/agent.gif").is_file()
     assert (tmp_path / "results/motif_seeds.csv").is_file()
 
 

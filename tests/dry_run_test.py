@@ -1,9 +1,11 @@
 import contextlib
 import io
 import json
+import subprocess
+import sys
 
 import pytest
-from conftest import get_config
+from conftest import ROOT, get_config
 
 from motif_jax import __version__
 from motif_jax.config.file import find_config, load, shipped_names
@@ -24,6 +26,7 @@ BEGUN = {  # the directory of a stage that has begun, and what is in it then
     "evaluate": ("evaluate/random", "episodes.jsonl"),
     "write_reward": ("write_reward", "round-0"),
 }
+RELEASE = "motif_jax/quickstart"
 QUICKSTART = "--config=configs/quickstart.py:toy"
 
 
@@ -69,17 +72,40 @@ def test_a_dry_run_tells_what_is_complete(tmp_path):
     assert said(get_config("ilql.py", "wordle"), tmp_path, ["train_values"]) == {"train_values": words}
 
 
-def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch_here, tmp_path):
-    config = get_config("quickstart.py", "toy,gpu")
+@pytest.mark.parametrize("file", ["quickstart.py", "motif.py"])
+def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch_here, tmp_path, file):
+    config = get_config(file, "toy,gpu")
     config.policy.batch_size = 4096
     write_config(tmp_path, config.to_dict())
-    command = ("--config=configs/quickstart.py:toy,gpu", "--dry_run", "--stage=evaluate", f"--workdir={tmp_path}")
+    command = (f"--config=configs/{file}:toy,gpu", "--dry_run", "--stage=evaluate", f"--workdir={tmp_path}")
     told = launch_here(*command).stdout
     assert "batches of 4,096 steps" in told
     assert " cores, no GPU): network " in told  # why
     config.sized = False
     write_config(tmp_path, config.to_dict())
     assert "batches of 4,096 steps" not in launch_here(*command).stdout
+
+
+def test_a_dry_run_reads_policies_rewards_and_language_models_without_jax(tmp_path):
+    from own_models import write_own
+
+    model = write_own("llama", tmp_path / "model")
+    code = (
+        "import sys; from motif_jax import launch; launch.define_flags(); status = launch.main(sys.argv); "
+        "print([name for name in ('jax', 'flax', 'orbax') if name in sys.modules]); sys.exit(status)"
+    )
+    given = {
+        "annotate.backend": "model", "annotate.model": model, "annotate.mode": "score", "annotate.prompt": "examples",
+        "annotate.cache_dir": "", "language.model": model, "policy.init_from": RELEASE, "policy.reward_dir": RELEASE,
+        "evaluate.beside": f"random,{RELEASE}",
+    }  # fmt: skip
+    command = [f"--config.{name}={value}" for name, value in given.items()]
+    stages = ("annotate", "train_policy", "evaluate", "train_language")
+    command += [QUICKSTART, f"--workdir={tmp_path}/w", "--dry_run", f"--stage={','.join(stages)}"]
+    command += ["--config.train_language.max_length=64", "--config.transcripts.template=words"]
+    done = subprocess.run([sys.executable, "-c", code, *command], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-5:] == [*(f"{stage}: would run" for stage in stages), "[]"]
 
 
 def test_the_flags_that_only_tell(launch, launch_here, tmp_path):

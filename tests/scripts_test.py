@@ -281,6 +281,20 @@ def test_examples_run_with_their_configs_and_say_what_else_there_is(tmp_path, ex
     assert hint in done.stdout
 
 
+def test_the_released_agent_is_watched_without_training(tmp_path):
+    _, (call,) = quickstart(tmp_path, "watch", "--config.visualize.episode=3")
+    assert "--stage=visualize --config.visualize.policy=motif_jax/quickstart" in call
+    assert call.endswith("--config.visualize.episode=3")
+
+
+@pytest.mark.parametrize("more", [(), ("code:gold",)])
+def test_the_engine_is_built_before_the_games_if_it_is_asked_for(tmp_path, monkeypatch, more):
+    monkeypatch.setenv("CXX", "no-compiler")  # so that the build ends at its first check
+    done, calls = quickstart(tmp_path, *more, "--engine", status=2)
+    assert "this machine lacks what the engine is built with" in done.stderr
+    assert not calls
+
+
 @pytest.mark.parametrize(("deed", "status"), [("kill -INT $PPID", 130), ("kill -TERM $PPID", 143), (":", 1)])
 def test_when_it_is_stopped_no_other_goal_begins(tmp_path, deed, status):
     """The program itself ends with status 0 then."""
@@ -310,6 +324,7 @@ def test_what_only_prints_ends_well_without_a_report(tmp_path, arguments, number
     (["ilql", "--judge=smollm2"], "w", "--judge=smollm2 judges messages of NetHack, and ilql plays games of words"),
     (["glam", "--goal=gold"], "w", "--goal=gold is of NetHack, and glam plays BabyAI-Text"),
     (["code", "--goal=gold"], "w", "--goal=gold is of NetHack, and code plays MiniGrid's DoorKey"),
+    (["ilql", "--engine"], "w", "--engine builds NetHack's library, and ilql plays games of words"),
     (["--workdir=x"], "w", "WORKDIR=elsewhere"), ([], "a,b", "has a comma"),
 ])  # fmt: skip
 def test_the_quickstart_refuses_what_it_cannot_do_before_anything_runs(tmp_path, arguments, workdir, said):

@@ -21,6 +21,7 @@ import itertools
 import math
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -265,16 +266,28 @@ class Ratings(Asking):
         self._unread: dict[str, QuestionAnswer] = {}  # of the last captions that were asked about
 
     def ask(self, questions: Iterable[Question | None], take: Callable[[Answered], None]) -> None:
-        """See `Asking.ask`. Answers come at a pause, and after many questions."""
+        """See `Asking.ask`. Many questions are drawn together, and each is answered when its captions are rated."""
+        if self.cache is None:  # answers are not kept: another call rates anew
+            self._rated = {}
         for batch in batches(questions, self._together or RATED_TOGETHER):
-            started = time.monotonic()
-            shown = {caption for one in batch for caption in one if caption is not None}
-            self._rate((shown | {""}) - self._rated.keys())
-            for one in dict.fromkeys(batch):
-                take(Answered(one, self._answer(one), time.monotonic() - started, False))
+            self._answer_all([*dict.fromkeys(batch)], take)
 
-    def _rate(self, captions: set[str]) -> None:
-        self._unread = {}
+    def _answer_all(self, questions: Sequence[Question], take: Callable[[Answered], None]) -> None:
+        self._unread, started, waiting = {}, time.monotonic(), defaultdict[str, list[Question]](list)
+        for one in questions:
+            for caption in self._unknown(one):
+                waiting[caption].append(one)
+
+        def answer(candidates: Sequence[Question]) -> None:
+            for one in candidates:
+                if not self._unknown(one):
+                    take(Answered(one, self._answer(one), time.monotonic() - started, False))
+
+        answer(questions)
+        self._rate((waiting.keys() | {""}) - self._rated.keys(), lambda caption: answer(waiting[caption]))
+
+    def _rate(self, captions: set[str], then: Callable[[str], None]) -> None:
+        """Asks about captions; calls `then` with each one that is answered, with or without a verdict."""
         progress = None if self._together else Progress(self.counts.stage, len(captions), "messages")
         numbers = itertools.count(1)
 
@@ -286,12 +299,23 @@ class Ratings(Asking):
                 self._rated[caption] = math.log(max(yes, LEAST_YES)) - math.log(max(1 - yes, LEAST_YES))
             if progress:
                 progress.update(next(numbers))
+            then(caption)
 
         with contextlib.closing(progress) if progress else contextlib.nullcontext():
             super().ask(map(Question, sorted(captions)), take)
 
+    @staticmethod
+    def _sides(question: Question) -> tuple[str, str]:
+        """The captions whose worth is compared."""
+        return ("", question.first) if question.second is None else (question.first, question.second)
+
+    def _unknown(self, question: Question) -> set[str]:
+        """Those of its captions about which the judge is still to be asked."""
+        sides = self._sides(question)
+        return {caption for caption in sides if caption not in self._rated and caption not in self._unread}
+
     def _answer(self, question: Question) -> QuestionAnswer:
-        worse, better = ("", question.first) if question.second is None else (question.first, question.second)
+        worse, better = self._sides(question)
         for caption in (worse, better):
             if caption not in self._rated:
                 return self._unread[caption]

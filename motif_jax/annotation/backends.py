@@ -12,10 +12,11 @@ A judge of one's own is a subclass of CaptionBackend, `--config.annotate.backend
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
 import hashlib
+import json
 import math
-import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,10 +27,12 @@ from typing import Any
 import numpy as np
 
 from motif_jax.annotation.annotator import (
+    TOKENS,
     Annotator,
     AnswerCache,
     Asking,
     AskingCounts,
+    Incomplete,
     Question,
     QuestionAnswer,
     Ratings,
@@ -39,18 +42,22 @@ from motif_jax.annotation.prompts import EXAMPLES, RATE, QuestionTemplate, is_se
 from motif_jax.annotation.section import AnnotateSection, SamplingSection, ServerSection
 from motif_jax.annotation.vllm_engine import VllmEngine, check_vllm
 from motif_jax.config.table import flatten, shown
-from motif_jax.envs.own_code import load_class
+from motif_jax.envs.own_code import failure, guarded, load_class
 from motif_jax.envs.texts import LEXICON_FLAG, Texts, preference
 from motif_jax.files import slug
-from motif_jax.language.chat import FORMATS
-from motif_jax.language.config import locate_model, model_bytes, model_hash
+from motif_jax.language.chat import FORMATS, ChatFormat
+from motif_jax.language.config import LanguageConfig, locate_model, model_bytes, model_hash
+from motif_jax.language.hub import check_language_model, read_chat_format
 from motif_jax.names import BACKENDS
 from motif_jax.preferences.store import PairDataset
-from motif_jax.structs import UserError, legible, naming
+from motif_jax.structs import Need, UserCodeError, UserError, legible, naming
+from motif_jax.system.errors import find_refusal
 from motif_jax.system.foreign import parse_foreign_json
 
 FLAG, MODEL_FLAG = "--config.annotate.backend", "--config.annotate.model"
 CHAT_FLAG, AUTO = "--config.annotate.chat_format", "auto"  # auto: the model's own format
+END = object()  # a user's stream of answers is used up
+LONGEST_ANSWER = 2_000  # characters of a wrong answer that are printed
 SMALL = 4e9  # bytes of a model that needs examples: a billion parameters or two
 RESERVED = {  # keys of other metadata of shards and caches
     "backend", "opened", "num_shards", "dataset", "beside", "captions", "bottom_line_version", "tie_margin",
@@ -81,6 +88,10 @@ class CaptionBackend(abc.ABC):
         """Raises UserError for values that cannot work, without opening anything."""
         return
 
+    def needs(self) -> list[Need]:
+        """The files of others that it reads."""
+        return []
+
     @abc.abstractmethod
     def open(self) -> Annotator:
         """Opens it. Raises UserError if it does not work."""
@@ -100,15 +111,42 @@ class CaptionBackend(abc.ABC):
         """The share of questions that are asked in both orders: 0 for rules, whose answers do not depend on it."""
         return float(self.section.both_orders) if self.is_model else 0.0
 
+    @property
+    def rates(self) -> bool:
+        """Whether it is asked about single captions, and pairs are answered from these ratings (`Ratings`)."""
+        return False
+
+    def json_metadata(self) -> dict[str, Any]:
+        """The metadata as JSON gives them back; raises UserError if JSON lacks such values."""
+        with user_code(self.section.backend):
+            metadata = self.metadata()
+        try:
+            read = json.loads(json.dumps(metadata, allow_nan=False))
+            if not isinstance(read, dict):
+                raise TypeError("it is not a dictionary")
+            return read
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UserError(
+                f"the metadata of the judge {self.section.backend!r} must be a dictionary of finite JSON values, not "
+                f"{shown(metadata)}: {error} ({FLAG})"
+            ) from error
+
     def flat_metadata(self) -> dict[str, Any]:
-        metadata = self.metadata()
+        metadata = self.json_metadata()
         if clash := RESERVED & metadata.keys():
             raise UserError(f"the metadata of {self.section.backend!r} cannot be named {', '.join(clash)} ({FLAG})")
         return {"backend": self.section.backend} | flatten(metadata)
 
+    def identity(self) -> dict[str, Any]:
+        """What tells records of its answers from those of others: flat metadata, the goal, the hash of its files."""
+        weights = {"weights": self.weights} if self.weights else {}
+        return self.flat_metadata() | {"goal": self.section.goal} | weights
+
     def cache_metadata(self, model: str) -> dict[str, Any]:
-        """The metadata with the full name of the opened model, and the goal."""
-        return {"backend": self.section.backend, "opened": model, "goal": self.section.goal} | self.metadata()
+        """The metadata with the full name of the opened model, the goal, and the hash of its files."""
+        weights = {"weights": self.weights} if self.weights else {}
+        opened = {"backend": self.section.backend, "opened": model, "goal": self.section.goal}
+        return opened | self.json_metadata() | weights
 
     def labelling(self) -> dict[str, Any]:
         """Flat metadata of how answers become labels."""
@@ -194,6 +232,9 @@ class Prompted(CaptionBackend):
         return metadata | {name: getattr(template, name) for name in ("system", "request", "captions", "retry")}
 
     def check(self) -> None:
+        if self.section.prompt_file and self.section.prompt != AUTO:
+            flags = "--config.annotate.prompt, .prompt_file"
+            raise UserError(f"your own prompts take the place of {self.section.prompt!r}: give one of them ({flags})")
         if self.template.ending and not self.continues:
             raise UserError(
                 "a prompt with an `ending` is a text to continue, which only a model in this process is given "
@@ -216,10 +257,14 @@ class Prompted(CaptionBackend):
     @functools.cached_property
     def template(self) -> QuestionTemplate:
         """The prompt; raises UserError if it cannot work."""
-        section, one = self.section, self.one or self.section.mode == "rate"
+        section, one = self.section, self.one or self.rates
         return make_prompt(
             self.texts, section.mode, section.goal, self.version, section.prompt_file, section.system_role, one
         )
+
+    @property
+    def rates(self) -> bool:
+        return self.section.mode == RATE
 
     @property
     def sampling(self) -> SamplingSection | None:
@@ -245,9 +290,6 @@ class Model(Prompted):
         orders = {"orders": "log-odds"} if section.mode == "score" else {}
         return super().metadata() | orders | ({} if section.chat_format == AUTO else {"chat": section.chat_format})
 
-    def cache_metadata(self, model: str) -> dict[str, Any]:
-        return super().cache_metadata(model) | {"weights": self.weights}
-
     @property
     def weights(self) -> str:
         return model_hash(self.section.model)
@@ -260,7 +302,7 @@ class Model(Prompted):
     @property
     def version(self) -> str:
         section = self.section
-        if section.mode == "rate":
+        if self.rates:
             return RATE
         if section.mode == "score" and section.prompt == "auto" and model_bytes(section.model) < SMALL:
             return EXAMPLES
@@ -270,7 +312,28 @@ class Model(Prompted):
         if not self.section.model:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
         super().check()
-        locate_model(self.section.model, MODEL_FLAG)
+
+    def needs(self) -> list[Need]:
+        def check() -> None:
+            config = check_language_model(self.section.model, MODEL_FLAG)
+            with naming(MODEL_FLAG):
+                own = read_chat_format(Path(self.section.model))
+            self._find_chat(config, own)
+
+        return [Need(check, Path(self.section.model))]
+
+    def _find_chat(self, config: LanguageConfig, own: ChatFormat | None) -> ChatFormat | None:
+        """The format of conversations, None for a text to continue; raises UserError for a model that cannot judge."""
+        if config.is_encoder_decoder:
+            raise UserError(f"{self.section.model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
+        chat = None if self.template.ending else FORMATS.get(self.section.chat_format) or own
+        if not (chat or self.template.ending):
+            raise UserError(
+                f"{self.section.model!r} has no known format of conversations: name one ({CHAT_FLAG}="
+                f"{', '.join(FORMATS)}), or choose a text to continue (--config.annotate.mode=score, "
+                f".prompt=examples), or another model ({MODEL_FLAG})"
+            )
+        return chat
 
     def _open(self) -> Annotator:
         from motif_jax.annotation.own_model import OwnModel, OwnReasons
@@ -279,20 +342,11 @@ class Model(Prompted):
         template = self.template
         with naming(MODEL_FLAG):
             language = load_language(self.section.model)
-        if language.config.is_encoder_decoder:
-            raise UserError(f"{self.section.model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
-        named, name = FORMATS.get(self.section.chat_format), locate_model(self.section.model).name
-        chat = None if template.ending else named or language.chat_format
-        if not (chat or template.ending):
-            raise UserError(
-                f"{self.section.model!r} has no known format of conversations: name one ({CHAT_FLAG}="
-                f"{', '.join(FORMATS)}), or choose a text to continue (--config.annotate.mode=score, "
-                f".prompt=examples), or another model ({MODEL_FLAG})"
-            )
+        name, chat = locate_model(self.section.model).name, self._find_chat(language.config, language.chat_format)
         if self.sampling is None:
-            return OwnModel(language, template, chat, name)
+            return OwnModel(language, template, chat, name, self.section.batch_size)
         assert chat, "a text to continue has no mode reason"
-        return OwnReasons(language, template, chat, self.sampling, self.seed, name)
+        return OwnReasons(language, template, chat, self.sampling, self.seed, name, self.section.batch_size)
 
 
 class Vllm(Prompted):
@@ -403,16 +457,112 @@ class Chance(Oracle):
         return np.random.default_rng(self.seed).integers(2, size=len(dataset))[rows].astype(np.float32)
 
 
-OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, another process, or a stand-in of tests
-opened: OpenBackend = operator.methodcaller("open")  # in this process
+# ---- finding and opening a judge; a user's is guarded
+
+
+def user_code(backend: str) -> contextlib.AbstractContextManager[None]:
+    """A context for calls of a judge: errors in a user's judge become UserCodeError, others pass unchanged."""
+
+    def explain(error: BaseException) -> UserError | None:
+        own = backend not in BACKENDS and not isinstance(error, Incomplete) and not find_refusal(error)
+        return failure(f"the judge {backend!r}", FLAG, error) if own else None
+
+    return guarded(explain)
 
 
 def find_backend(section: AnnotateSection) -> type[CaptionBackend]:
     """The class of the backend that a section `annotate` names; raises UserError if it does not exist."""
     path = BACKENDS.get(section.backend, section.backend)
     backend = load_class(path, "judge", FLAG)
-    assert issubclass(backend, CaptionBackend), f"{path} must be a subclass of CaptionBackend"
+    if not (isinstance(backend, type) and issubclass(backend, CaptionBackend)):
+        raise UserError(f"the judge {path!r} must be a subclass of CaptionBackend ({FLAG})")
     return backend
+
+
+def make_judge(
+    section: AnnotateSection, texts: Texts, seed: int, one: bool = False, verdicts: bool = False
+) -> CaptionBackend:
+    """The judge that a section `annotate` names, see `CaptionBackend`; raises UserError if it cannot be made."""
+    kind = find_backend(section)
+    with user_code(section.backend):
+        return kind(section, texts, seed, one, verdicts)
+
+
+def check_backend(backend: CaptionBackend) -> None:
+    """Raises UserError for values that cannot work, without opening the judge."""
+    with user_code(backend.section.backend):
+        backend.check()
+        shares = {"tie_margin": (backend.tie_margin, 0.5), "both_orders": (backend.both_orders, 1.0)}
+    for name, (share, most) in shares.items():
+        if not is_number(share, most):
+            raise UserError(
+                f"{name} of the judge {backend.section.backend!r} must be a number from 0 to {most:g}, not "
+                f"{shown(share)} ({FLAG})"
+            )
+
+
+def opened(backend: CaptionBackend) -> Annotator:
+    """Opens a judge in this process."""
+    name = backend.section.backend
+    with user_code(name):
+        annotator = backend.open()
+    return annotator if name in BACKENDS else UserAnnotator(name, annotator)
+
+
+OpenBackend = Callable[[CaptionBackend], Annotator]  # `opened`, another process, or a stand-in of tests
+
+
+class UserAnnotator(Annotator):
+    """What a user's judge has opened: its errors name the judge, and its answers are checked."""
+
+    def __init__(self, backend: str, annotator: Any):
+        """`backend`: module:Class. Raises UserError if the object is not an annotator."""
+        self._backend, self._annotator = backend, annotator
+        with user_code(backend):
+            model = getattr(annotator, "model", None)
+            methods = [getattr(annotator, name, None) for name in ("answers", "close")]
+        if not (isinstance(model, str) and all(map(callable, methods))):
+            raise UserError(
+                f"`open` of the judge {backend!r} must return an object with the text `model` and the methods "
+                f"`answers` and `close`, not {shown(annotator)} ({FLAG})"
+            )
+        self.model = model
+
+    def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
+        with user_code(self._backend):
+            stream = iter(self._annotator.answers(questions))
+        while True:
+            with user_code(self._backend):
+                answered = next(stream, END)
+            if answered is END:
+                return
+            yield self._checked(answered)
+
+    def close(self) -> None:
+        with user_code(self._backend):
+            self._annotator.close()
+
+    def _checked(self, answered: Any) -> tuple[Question, QuestionAnswer]:
+        """A question and its answer in Python's own types; raises UserCodeError if it is something else."""
+        match answered:
+            case (Question(str(), str() | None) as question, QuestionAnswer() as answer):
+                yes, said, mass, *tokens, refused = answer
+                problem = "" if yes is None or is_number(yes) else f"yes = {shown(yes)}, not None or from 0 to 1"
+                if not (isinstance(said, str) and is_number(mass) and all(is_number(one, 2**31) for one in tokens)):
+                    problem = "a field of the wrong type or range"
+            case _:
+                problem = "something else than a Question and its QuestionAnswer"
+        if problem:
+            sentence = f"the judge {self._backend!r} answered with {problem} ({FLAG})"
+            raise UserCodeError(sentence, f"The answer: {repr(answered)[:LONGEST_ANSWER]}")
+        plain: dict[str, Any] = dict(zip(TOKENS, map(int, tokens), strict=True))
+        plain |= {"yes": None if yes is None else float(yes), "mass": float(mass), "refused": bool(refused)}
+        return question, answer._replace(**plain)
+
+
+def is_number(value: object, most: float = 1.0) -> bool:
+    """Whether a user's value is a number from 0 to `most`; not for NaN or an array."""
+    return isinstance(value, float | int | np.floating | np.integer | np.bool_) and bool(0 <= value <= most)
 
 
 def open_judge(
@@ -428,12 +578,15 @@ def open_judge(
         cache = Path(cache_dir).expanduser() if cache_dir else None
         cached = backend.is_model and cache_dir is not None  # rules are faster than a cache
         answers = AnswerCache(backend.cache_metadata(annotator.model), cache) if cached else None
-        if isinstance(backend, Prompted) and backend.section.mode == "rate":
+        if backend.rates:
             return Ratings(annotator, answers, counts, rated_together)
         return Asking(annotator, answers, counts)
     except BaseException:
         annotator.close()
         raise
+
+
+# ---- names, keys and options
 
 
 def name_annotation(section: AnnotateSection) -> str:

@@ -31,7 +31,10 @@ from motif_jax.system.http import NO_ACCESS, Down, Failed, HttpClient, Refused
 
 URL, MODEL, KEY = "--config.annotate.server.url", "--config.annotate.model", "--config.annotate.server.key_variable"
 PATIENCE = "--config.annotate.server.patience_s"
+START = "--config.annotate.server.start_s"
 LOOK_EVERY_S = 0.25  # between attempts to reach a server that is starting
+LOAD_S, ANSWER_S = 1800.0, 30.0  # of waiting at the start: for a server that may be loading its model; for any other
+LOADING = (502, 503, 504)  # of llama.cpp's server, and of a proxy, while a model is loaded; vLLM's port is closed
 LONGEST_NAME = 300  # characters; models with longer names are not used
 GIVEN_UP_IN_A_ROW = 20  # questions; then the job stops, because the server is at fault
 ROUNDING = 0.01  # a log-probability may exceed 0 by this
@@ -184,11 +187,14 @@ class ChatClient:
 
 
 async def find_model(http: HttpClient, model: str, start_s: float) -> str:
-    """Checks that the server answers, accepts the key and has `model` ("": exactly one); returns its name."""
-    deadline = time.monotonic() + start_s
+    """Checks that the server answers, accepts the key and has `model` ("": exactly one); returns its name.
+
+    `start_s`: how long it waits for the server; 0: LOAD_S while a server may be loading its model, otherwise ANSWER_S.
+    """
+    started, limit_s, said = time.monotonic(), start_s or ANSWER_S, False
     while True:
         try:
-            left_s = max(deadline - time.monotonic(), LOOK_EVERY_S)
+            left_s = max(started + limit_s - time.monotonic(), LOOK_EVERY_S)
             reply = await http.attempt("GET", "/models", left_s)
             names = [entry["id"] for entry in reply["data"]]
             break
@@ -201,8 +207,15 @@ async def find_model(http: HttpClient, model: str, start_s: float) -> str:
                 return model  # this server does not list its models
             if failed.status in NO_ACCESS:
                 raise UserError(f"{http.no_access(failed.status)} ({KEY})") from None
-            if not http.may_change(failed.status) or time.monotonic() > deadline:
-                raise UserError(f"the server at {http.url!r} does not answer: {failed} ({URL})") from None
+            if not start_s and (failed.closed or failed.status in LOADING):
+                limit_s = LOAD_S  # also if it then answers nothing for a moment
+            if not http.may_change(failed.status) or time.monotonic() > started + limit_s:
+                raise UserError(f"the server at {http.url!r} does not answer: {failed} ({URL}, {START})") from None
+            if limit_s > ANSWER_S and not said:
+                said = True
+                print_line(
+                    f"the server at {http.url!r} does not answer yet: waits for it up to {limit_s:,g} s ({START})"
+                )
         await asyncio.sleep(LOOK_EVERY_S)
     usable = [  # safe to print, record and send
         name

@@ -36,7 +36,7 @@ from motif_jax.language.loaded import Language, NextTokens
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 
-SCORED, WRITTEN = 256, 32  # questions per batch, in mode score and in mode reason
+SCORED, WRITTEN = 256, 32  # maximum number of questions per batch, in modes score and rate, and in mode reason
 LEAST_PAIRS = 200  # before the share of reversed pairs is judged
 MANY_REVERSED = 0.5  # share of pairs whose better caption changes with the order
 RETRY_TOKENS = 64  # maximum tokens of the second answer, where it is written
@@ -45,8 +45,19 @@ RETRY_TOKENS = 64  # maximum tokens of the second answer, where it is written
 class OwnModel(Annotator):
     """An annotator that scores verdicts with a model in this process."""
 
-    def __init__(self, language: Language, template: QuestionTemplate, chat: ChatFormat | None, model: str):
-        """`chat`: how the conversation becomes a text; None if the template is a text to continue."""
+    def __init__(
+        self,
+        language: Language,
+        template: QuestionTemplate,
+        chat: ChatFormat | None,
+        model: str,
+        together: int = SCORED,
+    ):
+        """`chat`: how the conversation becomes a text; None if the template is a text to continue.
+
+        `together`: maximum number of questions that are computed together, of SCORED at most.
+        """
+        self._together = min(together, SCORED)
         self._language, self._template, self._chat, self.model = language, template, chat, model
         verdicts = template.words or ((VERDICTS[0], VERDICTS[2]) if template.one else VERDICTS)  # one caption: yes, no
         ids = [language.tokeniser.encode(verdict) for verdict in verdicts]
@@ -60,7 +71,7 @@ class OwnModel(Annotator):
         self.pairs = self.reversed = 0  # pairs so far, and those whose better caption changes with the order
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        for batch in batches(questions, SCORED):
+        for batch in batches(questions, self._together):
             yield from zip(batch, self._one(batch) if self._template.one else self._two(batch), strict=True)
 
     def _rows(self, question: Question) -> list[list[int]]:
@@ -123,9 +134,13 @@ class OwnReasons(Annotator):
 
     def __init__(
         self, language: Language, template: QuestionTemplate, chat: ChatFormat, sampling: SamplingSection, seed: int,
-        model: str,
+        model: str, together: int = WRITTEN,
     ):  # fmt: skip
-        """Raises UserError if the model's context is too short for a question and its answer."""
+        """Raises UserError if the model's context is too short for a question and its answer.
+
+        `together`: maximum number of answers that are written together, of WRITTEN at most.
+        """
+        self._together = min(together, WRITTEN)
         self._language, self._template, self._chat, self.model = language, template, chat, model
         self._seed, self._max_tokens = seed, sampling.max_tokens
         self._limit = language.config.max_positions or np.inf  # of tokens of a text
@@ -136,7 +151,7 @@ class OwnReasons(Annotator):
         self._encode([template.messages(Question("", None if template.one else ""))])  # the shortest question
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
-        for batch in batches(questions, WRITTEN):
+        for batch in batches(questions, self._together):
             yield from zip(batch, self._answer(batch), strict=True)
 
     def _answer(self, questions: Sequence[Question]) -> list[QuestionAnswer]:

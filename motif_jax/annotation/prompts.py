@@ -300,8 +300,10 @@ def _fill(text: str, places: Mapping[str, str]) -> str:
 def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) -> Iterator[str]:
     for name in fields.keys() - {"system", "retry", *WITH_SPACES, *MODES}:
         yield f"{name!r} is not a field of a prompt"
+    for name in (name for name, text in fields.items() if not isinstance(text, str)):
+        yield f"{name!r} must be text, not {shown(fields[name])}"
     for name in ("captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])):
-        if not isinstance(fields.get(name), str) or not fields[name]:
+        if not fields.get(name):
             yield f"it lacks the field {name!r}, a text (or choose another --config.annotate.mode or .prompt)"
     for name in ("caption",) if one else ("first", "second"):
         if f"{{{name}}}" not in fields["captions"]:
@@ -313,8 +315,10 @@ def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) 
         )
 
 
-def _answer_problems(answers: Mapping[str, str], one: bool) -> Iterator[str]:
+def _answer_problems(answers: Any, one: bool) -> Iterator[str]:
     names = list(OWN_WORDS[one])
+    if not isinstance(answers, dict) or not all(isinstance(pattern, str) for pattern in answers.values()):
+        yield f"`{ANSWERS}` must be a table of patterns, which are texts"
     if not {*names[:2]} <= answers.keys() <= {*names} or len({*answers.values()}) < len(answers):
         yield f"`{ANSWERS}` must be different patterns, named {', '.join(names)}"
     for name, pattern in answers.items():

@@ -50,7 +50,12 @@ class ServerSection:
     in_flight: int = value(64, Whole(1, 10_000), "maximum number of concurrent requests")
     timeout_s: float = value(300.0, Number(0.01, MANY_SECONDS), "timeout of a request, in seconds")
     patience_s: float = value(600.0, Number(0.01, MANY_SECONDS), "seconds to retry a server that is down")
-    start_s: float = value(30.0, Number(0.01, MANY_SECONDS), "seconds to wait for the server at the start of the job")
+    start_s: float = value(
+        0.0,
+        Number(0, MANY_SECONDS),
+        "seconds to wait for the server at the start of the job; 0: 1,800 while its port is closed or it is busy, as a "
+        "model may be loaded, otherwise 30",
+    )
     prefill: bool = value(False, Flag(), "mode score: begin the answer with '(', only vLLM's server can", decides=True)
     extra: str = value("{}", Text(longest=4000), "more fields of the request, as JSON; null removes one", decides=True)
 
@@ -123,7 +128,12 @@ class AnnotateSection:
     merge: str = value("auto", Text(("auto", "partial")), "partial: merge the answers that exist, without asking")
     ignore_existing: bool = value(False, Flag(), "label again; with an empty cache_dir, questions are asked again, too")
     cache_dir: str = value("runs/answers", PATH, "cache of models' answers, for all experiments; empty: no cache")
-    batch_size: int = value(2048, Whole(1), "answers generated in parallel, and questions per call of vLLM")
+    batch_size: int = value(
+        2048,
+        Whole(1),
+        "vllm: questions per call; model: questions that are computed together, up to 256, or 32 in mode reason; all: "
+        "answers after which labels are saved, or every 30 seconds",
+    )
     sampling: SamplingSection = field(default_factory=SamplingSection)
     vllm: Vllm = field(default_factory=Vllm)
     server: ServerSection = field(default_factory=ServerSection)

@@ -28,8 +28,8 @@ from multiprocessing.connection import Connection, Pipe
 from typing import Any, NamedTuple
 
 from motif_jax.annotation.annotator import PAUSE, Answered, Asking, AskingCounts, Incomplete, Question, QuestionAnswer
-from motif_jax.annotation.backends import MODEL_FLAG, CaptionBackend, find_backend
-from motif_jax.structs import UserError
+from motif_jax.annotation.backends import MODEL_FLAG, CaptionBackend, make_judge, opened
+from motif_jax.structs import UserCodeError, UserError
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 60.0  # before the judge is opened again
 TICK_S = 0.05  # the thread waits this long for a plan before it checks for answers
@@ -137,12 +137,13 @@ class Stream:
                 self._asking = self._asking or self._open(self.counts)
                 self.problem = ""
                 self._asking.ask(self._questions(), self._take)
-            except (UserError, Incomplete) as failed:
+            except Exception as failed:
+                # The error of a user's judge would come again.
+                if not isinstance(failed, UserError | Incomplete) or isinstance(failed, UserCodeError):
+                    if not self._stop.is_set():  # an annotator that is closed while it works may raise anything
+                        self._error = failed
+                    return
                 self.problem = str(failed)
-            except Exception as error:
-                if not self._stop.is_set():  # an annotator that is closed while it works may raise anything
-                    self._error = error
-                return
             finally:
                 self._put_back()
                 if self._asking is not None and not self._stop.is_set():  # otherwise `close` does this
@@ -293,11 +294,12 @@ def main() -> None:
     pipe, received = Connection(int(sys.argv[1])), queue.SimpleQueue[Any]()
     threading.Thread(target=read, args=(pipe, received), daemon=True).start()
     try:
-        section, *more = received.get()
-        annotator = find_backend(section)(section, *more).open()
+        annotator = opened(make_judge(*received.get()))
         pipe.send(annotator.model)
         while True:
             pipe.send(list(annotator.answers(received.get())))
+    except UserCodeError as error:
+        pipe.send(error)
     except UserError as error:
         pipe.send(UserError(str(error)))  # other classes may not come back from a pickle
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,10 @@ NAMED = 2  # captions
 COIN = 0.25  # circles among triples of a judge that throws a coin
 LINES = 60  # of an episode that a language model is shown
 LONGEST = 120  # characters of a line
+BY_RATINGS = (
+    "the judge rates single messages, so its answers about pairs do not depend on their order and form no circles "
+    "(--config.annotate.mode)"
+)
 FEWEST_PAIRS = 10  # of episodes
 LEAST_VARIANCE = 0.01  # of the differences, as all of a few pairs may be alike
 MORE_LABELS = (
@@ -66,6 +71,7 @@ class Evidence(NamedTuple):
     episodes: EpisodePairs | str
     judge: str = ""  # why no judge can be asked
     soft: bool = False  # whether the judge answers with probabilities
+    rates: bool = False  # whether it rates single captions, from which all answers about pairs follow
 
     def seen(self) -> tuple[np.ndarray, np.ndarray]:
         """The pay for each caption, and how often it was seen. [U] each"""
@@ -95,6 +101,11 @@ class JudgePlan:
     @property
     def questions(self) -> list[tuple[str, str]]:
         return list(self.numbers)
+
+    @property
+    def repeated(self) -> list[tuple[str, str]]:
+        questions = self.questions
+        return [questions[at] for at in self.repeats]
 
     def add(self, questions: Iterable[tuple[str, str]], columns: int) -> np.ndarray:
         """The numbers of questions. [., columns]"""
@@ -136,7 +147,7 @@ def make_plan(evidence: Evidence, flips: int, triples: int, repeats: int, seed: 
     plan.repeats = plan.flips[:repeats, 0]
     # From three thirds of the reward, so that few are ties; each triple once, its captions in any order.
     thirds = np.array_split(pool, 3)
-    if len(thirds[-1]):
+    if len(thirds[-1]) and not evidence.rates:
         drawn = np.unique(np.stack([rng.choice(third, 4 * triples + 1) for third in thirds], 1), axis=0)
         drawn = rng.permuted(rng.permutation(drawn)[:triples], axis=1)
         named = ((texts[a], texts[b], texts[c]) for a, b, c in drawn)
@@ -164,8 +175,8 @@ def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.nd
     return parts[np.sort(np.unique(parts, return_index=True)[1])][:POOL]
 
 
-def describe(plan: JudgePlan) -> str:
-    """The numbers of questions, in words."""
+def describe(plan: JudgePlan, rates: bool) -> str:
+    """The numbers of questions, in words. `rates`: the judge rates the messages of all questions instead."""
     numbers = {
         "for both orders": 2 * len(plan.flips),
         "for triples": plan.triples.size,
@@ -174,7 +185,11 @@ def describe(plan: JudgePlan) -> str:
         "about whole episodes": 2 * len(plan.episodes),
     }
     asked = ", ".join(f"{number} {what}" for what, number in numbers.items() if number)
-    return f"{len(plan.numbers) + len(plan.repeats):,} questions ({asked}; some serve twice)"
+    questions = f"{len(plan.numbers) + len(plan.repeats):,} questions ({asked}; some serve twice)"
+    if not rates:
+        return questions
+    first, again = ({"", *chain.from_iterable(two)} for two in (plan.questions, plan.repeated))
+    return f"about {len(first):,} messages, and again about {len(again):,}, whose ratings answer {questions}"
 
 
 def episode_text(captions: Sequence[str], frequency: Mapping[str, int], by_rules: bool) -> str:
@@ -203,8 +218,8 @@ def verdicts(answers: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(answers), np.nan, sides)
 
 
-def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
-    """How consistent the judge is."""
+def check_judge(plan: JudgePlan, answers: JudgeAnswers, rates: bool = False) -> list[Check]:
+    """How consistent the judge is. `rates`: see `Evidence`."""
     if not plan.numbers:
         return [Check(ANSWERED, skipped="nothing was asked: there are too few captions, or --config.audit.flips is 0")]
     count, unread = len(answers.first), int(np.isnan(answers.first).sum())
@@ -215,6 +230,8 @@ def check_judge(plan: JudgePlan, answers: JudgeAnswers) -> list[Check]:
     suspicion = Suspicion(sentence, advice, unread / count, findings.binomial_tail(unread, count, UNREADABLE))
     answered = Check(ANSWERED, f"{count:,} questions", [suspicion])
     again = check_repeats(answers.first[plan.repeats], answers.again)
+    if rates:
+        return [answered, Check(ORDERS, skipped=BY_RATINGS), again, Check(CIRCLES, skipped=BY_RATINGS)]
     return [answered, _check_orders(plan, answers), again, _check_triples(plan, answers)]
 
 
@@ -367,7 +384,7 @@ def examine(
     if evidence.judge:
         checks += [Check(name, skipped=evidence.judge) for name in JUDGE_CHECKS]
     else:
-        checks += check_judge(plan, answers)
+        checks += check_judge(plan, answers, evidence.rates)
         checks.append(check_opinion(plan, answers, captions, evidence.seen()[0], second))
         checks.append(check_episodes(plan, answers, evidence.episodes))
     return findings.conclude(checks, most)

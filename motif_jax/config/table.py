@@ -293,6 +293,7 @@ ALWAYS = (  # differences from the published system that no value of the config 
     "the message of a death is kept",
     "the message of descending stairs is kept when a question follows it",
     "running variances divide by the number of values, not by one less, and have no prior value",
+    "pairs come from a scripted explorer, not from agents trained on the score (`.collect.policies` can play)",
     "games have seeds",
     "the game is NetHack 3.6.7 (NLE 1.3) rather than 3.6.6",
     "prompts are in our own words (`.annotate.prompt_file` takes others)",

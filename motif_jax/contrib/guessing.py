@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.config.table import Number, Text
+from motif_jax.config.table import PATH, Number, Text
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld
@@ -305,6 +305,10 @@ class GuessingWorld(TextWorld):
         enough: float = 0.5, gain_scale: float = 0.0,
     ):  # fmt: skip
         super().__init__(max_episode_steps)
+        PATH.check_all(OPTIONS_FLAG, server=server, scenes=scenes, features=features)
+        Number(0.001, 1e6).check_all(OPTIONS_FLAG, timeout_s=timeout_s, patience_s=patience_s)  # 0 would wait for ever
+        Number(-1e6, 1e6).check_all(OPTIONS_FLAG, yes_no_reward=yes_no_reward, gain_scale=gain_scale)
+        Number(0, 1).check("enough", OPTIONS_FLAG, enough)
         Text(tuple(RULES)).check("rule", OPTIONS_FLAG, rule)
         if bool(server) != bool(scenes) or (features and not server):
             raise UserError(f"the options 'server' and 'scenes' need each other, 'features' both ({OPTIONS_FLAG})")

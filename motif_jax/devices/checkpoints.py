@@ -31,8 +31,8 @@ from motif_jax.console import clean
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import from_first_host, host_copy
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
-from motif_jax.devices.releases import checksum_of, find_release, is_release, read_release
-from motif_jax.files import LAYOUT_KEY, check_layout, checkpoint_steps
+from motif_jax.devices.releases import checksum_of, is_release, read_release
+from motif_jax.files import LAYOUT_KEY, check_layout
 from motif_jax.structs import UserError
 from motif_jax.system.errors import is_about_the_file
 
@@ -95,9 +95,9 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def best(self) -> int | None:
-        """The first step with the lowest loss; None if the checkpoints do not have losses."""
+        """The last step with the lowest loss; None if the checkpoints do not have losses."""
         ranked = [step for step in self.steps() if LOSS in self._ranks(step)]
-        return min(ranked, key=lambda step: (self._ranks(step)[LOSS], step), default=None)
+        return min(ranked, key=lambda step: (self._ranks(step)[LOSS], -step), default=None)
 
     def _read_metadata(self, step: int) -> tuple[dict[str, Any], str]:
         """Metadata, and the checksum of the arrays; raises ValueError if damaged, UserError for another layout."""
@@ -153,7 +153,7 @@ class Checkpoints:
         """Step, arrays and metadata of the "last" or "best" readable checkpoint, or of the named step."""
         steps = self.steps()
         if which == "best":
-            order = sorted(steps, key=lambda step: (self._ranks(step).get(LOSS, float("inf")), step))
+            order = sorted(steps, key=lambda step: (self._ranks(step).get(LOSS, float("inf")), -step))
         elif which == "last":
             order = steps[::-1]
         else:
@@ -225,19 +225,6 @@ def _is_not_from_orbax(record: logging.LogRecord) -> bool:
 
 def _reason(error: Exception) -> str:
     return clean((str(error).splitlines() or [""])[0], 200)
-
-
-def find_checkpoints(path: Path, kind: str = "reward") -> Path:
-    """The directory with checkpoints of a "reward" or a "policy": `path` itself, or the usual place below it."""
-    for directory in (path / kind / "checkpoints", path / "checkpoints", path):
-        if checkpoint_steps(directory):
-            return directory
-    raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")
-
-
-def find_saved(path: Path, kind: str) -> Path:
-    """The directory with a "policy" or a "reward": a release, or checkpoints at `path` or at the usual place below."""
-    return find_release(path) or find_checkpoints(path, kind)
 
 
 def read_saved(directory: Path, kind: str, which: str) -> tuple[int, Any, dict[str, Any]]:

@@ -28,7 +28,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from motif_jax.devices.parameters import name_of
-from motif_jax.structs import UserError
+from motif_jax.system.sizing import Devices, check_devices
 
 DATA, FSDP, TENSOR = AXES = ("data", "fsdp", "tensor")
 Tree = TypeVar("Tree")
@@ -39,19 +39,11 @@ Rules = Sequence[tuple[str, P]]
 def make_mesh(num_devices: int = 0, fsdp: int = 1, tensor: int = 1, section: str = "") -> Mesh:
     """Arranges the first `num_devices` (0: all) of all hosts as a mesh; raises UserError for sizes that do not fit."""
     devices = jax.devices()
-    if num_devices > len(devices) or (0 < num_devices < len(devices) and jax.process_count() > 1):
-        there = f"{len(devices)} of kind {devices[0].platform}"
-        there += ", and several hosts use all of theirs" * (jax.process_count() > 1)
-        raise UserError(f"{num_devices} devices were asked for, but there are {there} ({section}.num_devices)")
+    here = Devices(devices[0].platform, jax.local_device_count(), 0)
+    check_devices(num_devices, fsdp, tensor, here, section, len(devices) - here.number)
     devices = devices[: num_devices or None]
     if fsdp * tensor == 1:
         return jax.make_mesh((len(devices), 1, 1), AXES, (AxisType.Auto,) * 3, devices=devices)
-    here = sum(device.process_index == jax.process_index() for device in devices)
-    if here % (fsdp * tensor):
-        raise UserError(
-            f"fsdp {fsdp} times tensor {tensor} must divide the number of devices of this host, {here} "
-            f"({section}.fsdp, .tensor, .num_devices)"
-        )
     in_order = sorted(devices, key=lambda device: (device.process_index, device.id))  # each place on one host
     return Mesh(np.array(in_order).reshape(-1, fsdp, tensor), AXES, axis_types=(AxisType.Auto,) * 3)
 

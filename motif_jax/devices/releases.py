@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 import safetensors.numpy
 
-from motif_jax.files import read_json, to_plain, write_json, write_whole
-from motif_jax.structs import UserCodeError, UserError, legible, naming
+from motif_jax.files import checkpoint_steps, read_json, to_plain, write_json, write_whole
+from motif_jax.structs import Need, UserCodeError, UserError, legible, naming
 from motif_jax.system.foreign import LIMIT, parse_foreign_json, read_bytes, sha256_of
 
 ZOO = Path(__file__).parents[1] / "zoo"
@@ -51,12 +51,55 @@ def find_release(path: Path) -> Path | None:
     raise UserError(f"there is no release {str(path)!r}; this version has {', '.join(names)}")
 
 
-def check_saved(path: str, flag: str) -> None:
-    """Raises UserError if a value of the config, unless it is empty, names neither a directory nor a release."""
-    with naming(flag):
-        exists = not path or Path(path).expanduser().is_dir() or find_release(Path(path))
-    if not exists:
-        raise UserError(f"there is no directory {path!r} ({flag})")
+def saved_facts(path: Path, kind: str) -> list[Path]:
+    """The files with the checksums of a saved "policy" or "reward", in a release or in checkpoints; [] without one."""
+    path = Path(os.path.expanduser(path))
+    if release := find_release(path):
+        return [release / METADATA]
+    places = path / kind / "checkpoints", path / "checkpoints", path
+    return next(filter(None, (sorted(place.glob("[0-9]*/facts/*")) for place in places)), [])
+
+
+def find_checkpoints(path: Path, kind: str = "reward") -> Path:
+    """The directory with checkpoints of a "reward", a "policy" or "values": `path`, or the usual place below it."""
+    for directory in (path / kind / "checkpoints", path / "checkpoints", path):
+        if checkpoint_steps(directory):
+            return directory
+    raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")
+
+
+def find_saved(path: Path, kind: str) -> Path:
+    """The directory with a "policy" or a "reward": a release, or checkpoints at `path` or at the usual place below."""
+    path = Path(os.path.expanduser(path))
+    return find_release(path) or find_checkpoints(path, kind)
+
+
+def list_saved(path: Path, kind: str) -> tuple[Path, list[int]]:
+    """The directory of `find_saved`, and the numbers of its checkpoints, ascending; a release has one."""
+    directory = find_saved(path, kind).resolve()
+    if is_release(directory):
+        return directory, [_of_kind(directory, read_metadata(directory), kind)["step"]]
+    return directory, checkpoint_steps(directory)
+
+
+def needs_saved(path: str, kind: str, flag: str, which: str = "last") -> Iterator[Need]:
+    """What a value of the config needs that names a "policy" or a "reward", or nothing if it is empty.
+
+    `which`: "last", "best" or the number of a checkpoint.
+    """
+
+    def check() -> None:
+        with naming(flag):
+            if not (os.path.isdir(found) or find_release(found)):  # False for a name that is too long
+                raise UserError(f"there is no directory {path!r}")
+            directory, steps = list_saved(found, kind)
+            if which.isdecimal() and int(which) not in steps:
+                has = ", ".join(map(str, steps))
+                raise UserError(f"{str(directory)!r} has no checkpoint {which!r}; it has {has}")
+
+    found = Path(os.path.expanduser(path))
+    if path:
+        yield Need(check, found)
 
 
 def is_release(directory: Path) -> bool:
@@ -97,11 +140,6 @@ def read_checked(directory: Path, name: str, metadata: Metadata, limit: int = LA
         if hashlib.sha256(data).hexdigest() != metadata["files"].get(name):
             raise ValueError(f"its checksum is not the one in {METADATA}")
         return data
-
-
-def released_step(directory: Path) -> int:
-    """The number of training steps of a release's policy."""
-    return _of_kind(directory, read_metadata(directory), "policy")["step"]
 
 
 def released_replay(directory: Path) -> Path | None:

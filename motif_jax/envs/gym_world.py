@@ -272,11 +272,10 @@ class GymWorldGame(SequentialGame):
 
     def measure(self) -> tuple[float, ...]:
         kinds = self._world.figures
-        values = self._world.measure(self._state) if kinds else ()
-        figures = tuple(kind(value) for kind, value in zip(kinds.values(), values, strict=True))
-        if not all(abs(figure) <= LARGEST for figure in figures):
-            raise ValueError(f"measure() must return finite numbers of float32, not {figures}")
-        return figures
+        values = [*self._world.measure(self._state)] if kinds else []
+        if not all(abs(float(value)) <= LARGEST for value in values):
+            raise ValueError(f"measure() must return finite numbers of float32, not {shown(values)}")
+        return tuple(kind(value) for kind, value in zip(kinds.values(), values, strict=True))
 
     def draw(self, chance: float) -> Any:
         return self._parts[0].draw(chance) if self._parts else super().draw(chance)

@@ -6,15 +6,16 @@ import contextlib
 import functools
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from motif_jax.config.table import Table, Text, flatten, shown, table_of, value
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, load_class, reported
-from motif_jax.envs.world import World, is_text, space_of, suggest
+from motif_jax.envs.world import CAPTIONS, World, is_text, space_of, suggest
 from motif_jax.names import WORLDS, find
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 
@@ -38,6 +39,11 @@ TAKEN = (
     *EpisodeInfo._fields, "return", "intrinsic_return", "returns", "terms", "cause", "did", "count", "all",
     "share_death", "share_ended", "share_aborted",
 )  # fmt: skip
+NAMES = (tuple, list)
+FORMS: dict[str, tuple[type, ...]] = {  # of the attributes of a world; a text would be read as a list of letters
+    "name": (str,), "about": (str,), "action": (ArraySpec,), "figures": (Mapping,), "specs": (Mapping,),
+    "action_names": NAMES, "reads": NAMES, "pairs": NAMES, "players": NAMES, "texts": (Path, type(None)),
+}  # fmt: skip
 ALWAYS_RECORDED = (  # values of the section; others are omitted at their defaults
     "task", "screen", "max_episode_steps", "penalty_mode", "penalty_step", "character", "reference_time_limit",
     "reference_sober",
@@ -99,6 +105,8 @@ def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str)
         if options:
             raise UserError(f"the world {name!r} takes no options, not {next(iter(options))!r} ({OPTIONS_FLAG})")
         return functools.partial(of_section, env)
+    if "max_episode_steps" in options:
+        TABLE["max_episode_steps"].kind.check("max_episode_steps", OPTIONS_FLAG, options["max_episode_steps"])
     if "max_episode_steps" in env:
         options = {"max_episode_steps": env["max_episode_steps"], **options}
     try:
@@ -110,21 +118,6 @@ def _bind(made: Any, options: dict[str, Any], env: Mapping[str, Any], name: str)
     return functools.partial(made, **options)
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, tuple | list) and all(isinstance(one, str) for one in value)
-
-
-def _is_dict(of: type, value: Any) -> bool:
-    return isinstance(value, Mapping) and _are_texts([*value]) and all(isinstance(one, of) for one in value.values())
-
-
-FORMS: Mapping[str, tuple[Callable[[Any], bool], str]] = {  # of members of a user's world, with words
-    **dict.fromkeys(("action_names", "reads", "pairs", "players"), (_are_texts, "a tuple of texts")),
-    "figures": (functools.partial(_is_dict, type), 'a dict such as {"keys": int}'),
-    "specs": (functools.partial(_is_dict, ArraySpec), 'a dict such as {"place": ArraySpec((2,), "float32")}'),
-}
-
-
 def _check_interface(world: World, name: str) -> None:
     """Raises UserError unless a user's world has all members of `World`, which some stages need only at their end."""
     methods = [key for key in vars(World) if callable(getattr(World, key)) and not key.startswith("_")]
@@ -132,16 +125,26 @@ def _check_interface(world: World, name: str) -> None:
         # Not `hasattr`, which would hide an AttributeError raised in the user's code.
         if inspect.getattr_static(world, key, ...) is ...:
             raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py requires ({WORLD_FLAG})")
-        value = getattr(world, key)
-        fits, wanted = FORMS.get(key, (None, ""))
-        if not (fits is None or fits(value)):
-            raise UserError(f"{key!r} of the world {name!r} must be {wanted}, not {shown(value)} ({WORLD_FLAG})")
+        getattr(world, key)
+    for key, kinds in FORMS.items():
+        given = getattr(world, key)
+        if not isinstance(given, kinds) or (kinds == NAMES and not all(isinstance(name, str) for name in given)):
+            wanted = "a tuple of names" if kinds == NAMES else " or ".join(kind.__name__ for kind in kinds)
+            raise UserError(f"{key!r} of the world {name!r} must be {wanted}, not {shown(given)} ({WORLD_FLAG})")
+    for key, spec in CAPTIONS.items():
+        if world.specs.get(key) != spec:
+            what = f"{shown(key)} as in CAPTIONS of envs/world.py, not {shown(world.specs.get(key))}"
+            raise UserError(f"the world {name!r} must have the observation {what} ({WORLD_FLAG})")
+    for key, spec in world.specs.items():
+        if not isinstance(spec, ArraySpec):
+            raise UserError(
+                f"{shown(key)} in 'specs' of the world {name!r} is {shown(spec)}, no ArraySpec ({WORLD_FLAG})"
+            )
     for key, kind in world.figures.items():
-        if key in TAKEN or kind not in (bool, int, float):
+        if type(key) is not str or key in TAKEN or kind not in (bool, int, float):
             wanted = f"the name must not be taken, and it is a bool, int or float ({WORLD_FLAG})"
             raise UserError(f"the world {name!r} has a figure {key!r}: {wanted}")
-    is_spec = isinstance(world.action, ArraySpec)
-    space, single = space_of(world), is_spec and (is_text(world.action) or not world.action.shape)
+    space, single = space_of(world), is_text(world.action) or not world.action.shape
     if not (single if space is None else space.spec == world.action):
         wanted = "CHOICE, or text_action(), or the spec of its `action_space`"
         raise UserError(f"the action of the world {name!r} must be {wanted}, not {shown(world.action)} ({WORLD_FLAG})")

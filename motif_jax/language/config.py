@@ -156,13 +156,8 @@ def find_trained(workdir: Path, flag: str) -> Path:
 
 
 def check_model(directory: str, width: int, heads: int, flag: str) -> None:
-    """Raises UserError if a language model can neither be read nor made.
-
-    `directory`: or a GGUF file, of which only the existence is checked; "" for a new model of this `width` and `heads`.
-    """
-    if directory:
-        locate_model(directory, f"{flag}.model")
-    elif width % (2 * heads):
+    """Raises UserError if a new language model cannot have these sizes; `directory`: of another one, "" for none."""
+    if not directory and width % (2 * heads):
         raise UserError(
             f"width must be a multiple of {2 * heads}, twice the number of heads, not {width} ({flag}.width, .heads)"
         )

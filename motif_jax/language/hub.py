@@ -18,6 +18,7 @@ Other kinds of adapters are refused. GGUF files (gguf_file.py) are read, but not
 
 Reading executes no code. Sizes and types in these files are checked before memory is allocated, and a UserError names
 the first mismatch. Links may lead to other files of the directory or into the "blobs" of the Hub's cache, nowhere else.
+JAX is loaded only when parameters are read or written.
 """
 
 from __future__ import annotations
@@ -30,24 +31,23 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from flax import nnx
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from motif_jax.config.table import shown
-from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.files import write_json, write_whole
 from motif_jax.language import gguf_file
-from motif_jax.language.adapt import LowRank
 from motif_jax.language.chat import ChatFormat, recognise_chat
 from motif_jax.language.config import LanguageConfig, config_from_hub, config_to_hub, locate_model, well_formed
-from motif_jax.language.model import FLOAT32, Decoder, EncoderDecoder, Types, make_language_model
-from motif_jax.structs import UserError, legible
+from motif_jax.structs import UserError, legible, naming
 from motif_jax.system.foreign import LIMIT, check_regular, leads_out, parse_foreign_json, read_bytes
 from motif_jax.tokens import FILE, SETTINGS, Tokeniser, read_tokeniser
+
+if TYPE_CHECKING:
+    from motif_jax.language.model import Decoder, EncoderDecoder, Types
 
 CONFIG, GENERATION, TEMPLATE = "config.json", "generation_config.json", "chat_template.jinja"
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -57,12 +57,15 @@ FLOATS = ("F32", "BF16", "F16", "F64")  # safetensors' names of types
 
 
 def read_language_model(
-    directory: Path, types: Types = FLOAT32, remat: bool = False
+    directory: Path, types: Types | None = None, remat: bool = False
 ) -> tuple[Any, Any, LanguageConfig]:
     """Reads a model: graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
 
-    `directory`: in the layout above, or of an adapter; or a GGUF file, or a name that `locate_model` knows.
+    `directory`: in the layout above, or of an adapter; or a GGUF file, or a name that `locate_model` knows. `types`: of
+    its arrays; None: float32.
     """
+    from motif_jax.devices.parameters import leaves_by_path, rebuild
+
     with legible(f"the language model in {str(directory)!r}", "", SafetensorError), well_formed():
         located = locate_model(directory)
         content, additions, directory = find_adapter(located)
@@ -98,9 +101,26 @@ def read_language_model(
 
 
 @functools.lru_cache(maxsize=8)
-def _split_shapes(config: LanguageConfig, types: Types, remat: bool) -> tuple[Any, Any]:
+def _split_shapes(config: LanguageConfig, types: Types | None, remat: bool) -> tuple[Any, Any]:
     """Graph and shapes of the parameters, cached because making them takes longer than reading a small model."""
-    return nnx.split(make_language_model(config, types, remat, seed=None))
+    from flax import nnx
+
+    from motif_jax.language.model import FLOAT32, make_language_model
+
+    return nnx.split(make_language_model(config, types or FLOAT32, remat, seed=None))
+
+
+def check_language_model(name: str, flag: str) -> LanguageConfig:
+    """Reads all but the numbers of a model; raises UserError, which names `flag`, if it is none. Returns its config."""
+    with naming(flag), legible(f"the language model in {name!r}", "", SafetensorError), well_formed():
+        directory = locate_model(name)
+        base, config = find_adapter(directory)[-1], read_config(directory)
+        if base.is_file():
+            gguf_file.read_gguf_tensors(base, config)
+        else:
+            _read_tensors(base, config)
+            find_file(directory if os.path.exists(directory / FILE) else base, FILE)
+        return config
 
 
 def read_config(directory: Path) -> LanguageConfig:
@@ -179,6 +199,10 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
     The directory must not contain a model. `shard_bytes`: maximum size of a file of tensors; a larger tensor has its
     own file.
     """
+    from flax import nnx
+
+    from motif_jax.devices.parameters import leaves_by_path
+
     if (directory / CONFIG).exists():
         raise UserError(f"there is a model in {str(directory)!r} already: choose another directory")
     config = model.config
@@ -439,6 +463,10 @@ def _alpha(content: Mapping[str, Any], module: str) -> float:
 
 def write_adapter(directory: Path, model: Any, base: str) -> None:
     """Writes the low-rank additions of a model. `base`: the directory, or name, of the model without them."""
+    from flax import nnx
+
+    from motif_jax.language.adapt import LowRank
+
     low = {(*map(str, path), "kernel"): module for path, module in nnx.iter_modules(model) if type(module) is LowRank}
     if not low:
         raise UserError("this language model has no low-rank additions: lora_rank was 0")

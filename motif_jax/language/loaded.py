@@ -18,6 +18,7 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh
 
+from motif_jax.config.table import Text
 from motif_jax.devices.mesh import batch_parts, make_mesh, place, replicate, shard
 from motif_jax.files import write_whole
 from motif_jax.language import generation, hub
@@ -79,6 +80,8 @@ class Language:
         tokens = [self._encode(of_row, what="choice") for of_row in lists]
         tree = replicate(make_tree(tokens, MULTIPLE), self._mesh) if shared else None
         log_probs = np.full((len(rows), max(map(len, tokens), default=0)), -np.inf, np.float32)
+        if not log_probs.size:
+            return log_probs
         longest = max(len(choice) for of_row in tokens for choice in of_row)
         for chunk, padded, read in self._batches(rows, longest - 1):  # a choice's last token is not read
             if not shared:
@@ -114,9 +117,14 @@ class Language:
         Returns:
           The continuations, without their contexts.
         """
+        _check_sampling(max_tokens, TokenSampling(temperature, top_k, top_p), beams, length_penalty)
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
         rows = self._encode(contexts, special, marks)
-        begun = () if begin is None else [self.tokeniser.encode(text) for text, _ in zip(begin, rows, strict=True)]
+        begun = () if begin is None else [self.tokeniser.encode(text) for text in begin]
+        if begin is not None and len(begun) != len(rows):
+            raise UserError(f"there are {len(begun)} texts to begin with, but {len(rows)} contexts")
+        if (longest := max(map(len, begun), default=0)) > max_tokens:
+            raise UserError(f"a text to begin with has {longest} tokens, more than max_tokens, {max_tokens}")
         keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(len(rows)))
         written = self.generate_tokens(
             rows, max_tokens, keys, TokenSampling(temperature, top_k, top_p), beams=beams,
@@ -140,12 +148,17 @@ class Language:
         if self.config.pad >= 0 and self.config.pad not in self.config.ends:
             may_write[self.config.pad] = False
         if allowed is not None:
-            only = np.zeros_like(may_write)
-            only[list(allowed)] = True
-            may_write &= only
+            only, size = set(allowed), self.tokeniser.size
+            if wrong := sorted(token for token in only if not 0 <= token < size):  # -1 would be the last one
+                raise UserError(f"the allowed token {wrong[0]} must be from 0 to below {size}")
+            may_write &= np.isin(np.arange(self.config.vocabulary), [*only])
+            if not may_write.any():
+                raise UserError("no token is allowed")
         ends = (*self.config.ends, *ends)
         forced = np.full((len(rows), max_tokens), FREE, np.int32)
         for row, (start, _) in enumerate(zip(starts, rows, strict=True) if starts else ()):
+            if len(start) > max_tokens:
+                raise UserError(f"beginning {row} has {len(start)} tokens, but max_tokens is {max_tokens}")
             forced[row, : len(start)] = start
         none_forced = generation.no_limits(self.config.vocabulary, 0, ends)
         limits = none_forced._replace(allowed=jnp.asarray(may_write), pad=jnp.int32(max(self.config.pad, 0)))
@@ -256,6 +269,21 @@ class Language:
         return reading, model.logits(hidden)
 
 
+def _check_sampling(max_tokens: int, sampling: TokenSampling, beams: int, length_penalty: float) -> None:
+    """Raises UserError for values that would draw other texts than asked for."""
+    least = {"max_tokens": (max_tokens, 1), "beams": (beams, 1)}
+    least |= {"temperature": (sampling.temperature, 0), "top_k": (sampling.top_k, 0)}
+    for name, (value, limit) in least.items():
+        if not limit <= value < float("inf"):
+            raise UserError(f"{name} must be at least {limit} and finite, not {value}")
+    if not 0 <= sampling.top_p <= 1:
+        raise UserError(f"top_p must be between 0 and 1, not {sampling.top_p}")
+    if beams > 1 and (sampling.temperature not in (0, 1) or sampling.top_k or sampling.top_p < 1):
+        raise UserError("a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1")
+    if length_penalty and (beams == 1 or not abs(length_penalty) < float("inf")):
+        raise UserError(f"length_penalty must be a finite number for a beam search, not {length_penalty} with {beams=}")
+
+
 def load_language(
     directory: str | Path, *, dtype: str = "float32", params_dtype: str | None = None, batch_size: int = 32,
     num_devices: int = 0, fsdp: int = 1, tensor: int = 1,
@@ -274,6 +302,8 @@ def load_language(
     Returns:
       A `Language`, with `score(contexts, choices)`, `generate(contexts)`, `save(directory)`, and `chat_format`.
     """
+    for name in (dtype, params_dtype or dtype):  # float16 has too small a range for these models
+        Text(("float32", "bfloat16")).check("dtype", "load_language", name)
     path = locate_model(directory)
     mesh = make_mesh(num_devices, fsdp, tensor)
     types = Types(jnp.dtype(dtype), jnp.dtype(params_dtype or dtype))

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.envs.own_code import load_class
 from motif_jax.envs.world import World
 from motif_jax.names import PROMPT_NETWORKS, find
-from motif_jax.structs import IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, UserError
+from motif_jax.structs import IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, Need, UserError
 
 FLAG, WORLD = "--config.policy.network", "--config.env.world"
 GENERAL = "general"  # a network for any observations (policy.py)
@@ -45,6 +46,10 @@ class PromptNetwork:
 
     def check(self, section: Any) -> None:
         """Raises UserError for values of `config.policy` that cannot work."""
+
+    def needs(self, section: Any) -> list[Need]:
+        """The files of others that a new network of `config.policy` reads."""
+        return []
 
     def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
         """The spec of a new network, as checkpoints hold it, and its `Model` with the initial parameters."""
@@ -97,6 +102,13 @@ def is_own(network: str) -> bool:
     return ":" in network
 
 
+def check_own(network: str) -> None:
+    """Raises UserError for a class of the user's that is no network; functions that return one are called later."""
+    made = load_class(network, "network", FLAG)
+    if isinstance(made, type) and not any(base.__module__.startswith("flax.") for base in made.__mro__):
+        raise UserError(f"cannot use the network {network!r}: it is not a subclass of flax.nnx.Module ({FLAG})")
+
+
 def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[str], world: str) -> None:
     """Raises UserError if a network cannot read a world.
 
@@ -110,7 +122,9 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
         if network in PROMPT_NETWORKS and kind_of(PROMPT, specs[PROMPT]) != "text":
             raise UserError(f"the network {network!r} reads a text, which {PROMPT!r} of {world!r} is not ({FLAG})")
         return
-    for name in (reads := tuple(reads)):
+    if not (reads := tuple(reads)):
+        raise UserError(f"`reads` of the world {world!r} is empty, so a policy cannot read it ({WORLD})")
+    for name in reads:
         if name not in specs or name.startswith("event_") or name == BEHAVIOUR:
             why = "does not exist, is known only after an action, or has a name that is taken"
             raise UserError(f"the world {world!r} lets a policy read {name!r}, which {why} ({WORLD})")

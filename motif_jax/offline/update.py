@@ -286,7 +286,8 @@ def value_terms(
     # ---- targets, without a gradient
     value = apply_head(learnt["v"], hidden)[..., 0]  # [B, T]
     of_target = _read_targets(target["q"], hidden_target, action, recipe, settings.chunk)
-    q_target = jnp.clip(of_target["q"], settings.value_min, settings.value_max)
+    of_target = {name: jnp.clip(q, settings.value_min, settings.value_max) for name, q in of_target.items()}
+    q_target = of_target["q"]
     if recipe.soft_max:
         policy = jax.lax.stop_gradient(weights.policy)
         logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))

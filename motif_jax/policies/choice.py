@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.devices.releases import find_release, released_step
+from motif_jax.devices.releases import list_saved
 from motif_jax.envs.world import World
 from motif_jax.files import read_json
 from motif_jax.rewards.registry import to_number
@@ -92,13 +92,7 @@ def find(choices: list[PlayerChoice], flag: str) -> list[Checkpoint]:
 def list_steps(path: str, flag: str) -> tuple[Path, list[int]]:
     """Finds the directory of checkpoints for a path, and their numbers, ascending; a release has one checkpoint."""
     with naming(flag):
-        if release := find_release(Path(path)):
-            return release.resolve(), [released_step(release)]
-        from motif_jax.devices.checkpoints import find_checkpoints, reading
-
-        directory = find_checkpoints(Path(path), "policy").resolve()
-        with reading(directory) as checkpoints:
-            return directory, checkpoints.steps()
+        return list_saved(Path(path), "policy")
 
 
 def load(

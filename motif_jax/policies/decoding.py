@@ -42,7 +42,7 @@ class Decoding:
     clip: float = value(
         math.inf, Number(-LARGEST, infinite=True), "largest addition; ILQL's code has 0 for Wordle", only_for=SHIFTED
     )
-    include_logits: bool = value(True, Flag(), "False: beta (Q - V) alone decides, without the policy's logits")
+    include_logits: bool = value(True, Flag(), "False: beta (Q - V) alone decides, for which beta must be above 0")
     temperature: float = value(1.0, Number(0), "temperature", only_for=DRAWN)
     top_k: int = value(0, Whole(), "top-k sampling; 0: off", only_for=WARM)
     top_p: float = value(1.0, Number(0, 1), "top-p sampling; 1: off", only_for=WARM)
@@ -93,7 +93,7 @@ def decodings_of(section: Mapping[str, Any]) -> list[Decoding]:
     for kind in kinds:
         Text(KINDS).check("kind", f"{FLAG}.kinds", kind)
     betas = [to_number(text) for text in section["betas"].split(",")]
-    if not all(0 <= beta < math.inf for beta in betas):  # a negative one would prefer worse texts
+    if not all(0 <= beta <= 1e6 for beta in betas):  # a negative one would prefer worse texts
         raise UserError(f"each beta must be a number such as 4, not {table.shown(section['betas'])} ({FLAG}.betas)")
     shared = {name: section[name] for name in SHARED}
     return list(dict.fromkeys(Decoding(kind, beta, **shared) for kind in kinds for beta in betas))
@@ -106,7 +106,7 @@ def decoding_in_training(recipe: Recipe, section: DecodingSection, beta: float) 
 
 
 def check_decoding(recipe: Recipe, decodings: list[Decoding]) -> None:
-    """Raises UserError if a decoding needs values that the recipe does not learn."""
+    """Raises UserError if a decoding needs values that the recipe does not learn, or if nothing decides its tokens."""
     for decoding in decodings:
         if decoding.beta and not recipe.per_token:
             has = "values of whole texts" if recipe.has_values else "no values"
@@ -114,6 +114,9 @@ def check_decoding(recipe: Recipe, decodings: list[Decoding]) -> None:
             raise UserError(f"the recipe {recipe.name!r} {problem} ({FLAG}.betas)")
         if decoding.kind == "rerank" and not recipe.has_values:
             raise UserError(f"the recipe {recipe.name!r} has no values to rank candidates ({FLAG}.kinds)")
+        if not (decoding.include_logits or decoding.beta):
+            equal = "beta 0 without the policy's logits makes all tokens equally probable"
+            raise UserError(f"{equal}: choose include_logits, or only betas above 0 ({FLAG}.include_logits, .betas)")
 
 
 # The section `policy.language` of the config. Does not load JAX.

@@ -8,8 +8,10 @@ from typing import Any
 
 from motif_jax.envs.world import World
 from motif_jax.language.config import check_model
+from motif_jax.language.hub import check_language_model
 from motif_jax.networks.kinds import LANGUAGE, PromptNetwork
-from motif_jax.policies.decoding import LANGUAGE_FLAG, SCORE, TRAINED
+from motif_jax.policies.decoding import LANGUAGE_FLAG, PRETRAINED, SCORE, TRAINED
+from motif_jax.structs import Need, UserError
 
 
 class LanguageNetwork(PromptNetwork):
@@ -19,8 +21,16 @@ class LanguageNetwork(PromptNetwork):
 
     def check(self, section: Any) -> None:
         language = section.language
-        if language.model != TRAINED:  # of files, only the existence is checked
-            check_model(language.model, language.width, language.heads, LANGUAGE_FLAG)
+        if language.lora_rank and not (language.model and language.weights == PRETRAINED):
+            why = "low-rank additions to an untrained model learn little: choose pretrained weights of a model"
+            raise UserError(f"{why}, or lora_rank 0 ({LANGUAGE_FLAG}.lora_rank, .model, .weights)")
+        check_model(language.model, language.width, language.heads, LANGUAGE_FLAG)
+
+    def needs(self, section: Any) -> list[Need]:
+        model = section.language.model
+        if model in ("", TRAINED):
+            return []
+        return [Need(lambda: check_language_model(model, f"{LANGUAGE_FLAG}.model"), Path(model))]
 
     def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
         from motif_jax.policies.language_policy import make_language_policy

@@ -19,10 +19,10 @@ import numpy as np
 from flax import nnx
 
 from motif_jax.config.table import shown
-from motif_jax.devices.checkpoints import find_saved, read_saved
+from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
-from motif_jax.devices.releases import is_release, usable
+from motif_jax.devices.releases import find_saved, is_release, usable
 from motif_jax.envs.own_code import owner
 from motif_jax.envs.world import WAIT, ActionSpace, plain_shape, select_specs, space_from
 from motif_jax.envs.worlds import make_world

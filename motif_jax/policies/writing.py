@@ -19,9 +19,10 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from motif_jax.devices.checkpoints import find_checkpoints, reading
+from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.mesh import DATA, local_mesh
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
+from motif_jax.devices.releases import list_saved
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import game_seed, to_row, to_text
 from motif_jax.language.adapt import with_additions
@@ -36,7 +37,7 @@ from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.values import ModelFunctions, ShiftArguments
 from motif_jax.policies.decoding import Decoding, check_decoding
 from motif_jax.structs import ArraySpec, Episode, UserError
-from motif_jax.tokens import Tokeniser
+from motif_jax.tokens import Tokeniser, digest
 from motif_jax.transcripts.render import TEMPLATES, ConversationTokens, LiveRenderer, Rows
 
 POLICY = "policy"  # beside the checkpoints: directory of the language model that training began with
@@ -64,9 +65,7 @@ class ValueModel(NamedTuple):
 
 def list_values(path: Path) -> tuple[Path, list[int]]:
     """The directory of checkpoints of a workdir (or of its `values`), and their numbers, ascending."""
-    directory = find_checkpoints(path, "values").resolve()
-    with reading(directory) as checkpoints:
-        return directory, checkpoints.steps()
+    return list_saved(path, "values")
 
 
 def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[str, Any]]:
@@ -82,7 +81,10 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
     section, training = metadata["config"]["language"], metadata["config"]["train_values"]
     folder, rank = directory.parent / POLICY, section.get("lora_rank", 0)
     graph, params, config = read_language_model(folder, Types.trained(section["dtype"], rank))
-    tokeniser = read_model_tokeniser(folder, config)
+    tokeniser, recipe = read_model_tokeniser(folder, config), recipe_of(metadata["recipe"])
+    same = recipe.learns_policy or sum_of_arrays(params) == metadata["policy"]  # else it is in the checkpoint
+    if not same or digest(tokeniser) != metadata["tokeniser"]:
+        raise UserError(f"{str(folder)!r} is not the policy that these values were learnt for: run train_values again")
     check_parameters(saved["train"], directory)
 
     def whole(parts: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +100,7 @@ def read_values(directory: Path, which: str = "last") -> tuple[ValueModel, dict[
     renderer = LiveRenderer(tokeniser, TEMPLATES[metadata["config"]["transcripts"]["template"]])
     model = ValueModel(
         config, graph, online.pop("policy", params), whole(saved["train"].get("target") or {}), online,
-        recipe_of(metadata["recipe"]), tokeniser, renderer,
+        recipe, tokeniser, renderer,
         allowed_tokens(config.vocabulary, np.array(metadata["emitted"], np.int64), renderer), training["reward_scale"],
         (float(training["value_min"]), float(training["value_max"])),  # infinite ones are texts
     )  # fmt: skip

@@ -20,6 +20,7 @@ import numpy as np
 from motif_jax.captions import CaptionTable, decode
 from motif_jax.files import read_json, write_json
 from motif_jax.preferences.store import PairDataset
+from motif_jax.structs import UserError
 
 WITH_BOTTOM_LINE = "msg_minbl"
 KINDS = ("msg", WITH_BOTTOM_LINE)  # messages alone; messages and the bottom line
@@ -39,7 +40,11 @@ class Questions:
     """
 
     def __init__(self, dataset: PairDataset, kind: str):
-        """Reads every caption once; `kind` is one of KINDS."""
+        """Reads every caption once; `kind` is one of KINDS. Raises UserError if the dataset has no bottom lines."""
+        if kind == WITH_BOTTOM_LINE and "blstats" not in dataset.data:
+            raise UserError(
+                "the dataset has no 'blstats', which moments of NetHack have: choose msg (--config.annotate.captions)"
+            )
         self.dataset, self._kind = dataset, kind
         table, self._ids = dataset.captions()
         self._texts = [decode(message) for message in table.messages]

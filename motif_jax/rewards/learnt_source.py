@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import importlib.util
 import json
 import math
 import re
@@ -22,16 +21,23 @@ import jax
 import numpy as np
 
 from motif_jax.captions import WIDTH, CaptionIndex, decode, distinct_messages, encode
-from motif_jax.devices.checkpoints import find_saved, read_saved
+from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
-from motif_jax.devices.releases import is_release, usable
+from motif_jax.devices.releases import find_saved, is_release, usable
 from motif_jax.envs.world import waited
 from motif_jax.files import checkpoint_steps, write_whole
 from motif_jax.networks.reward import inputs_beside, observations_beside
 from motif_jax.rewards.preference import in_chunks, make_reward_model, make_value
 from motif_jax.rewards.section import RewardsSection
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
-from motif_jax.rewards.statistics import LEAST_TIMES, RewardStatistics, read_statistics
+from motif_jax.rewards.statistics import (
+    IMPORT_FLAG,
+    LEAST_TIMES,
+    RewardStatistics,
+    quantiles_beside,
+    read_statistics,
+    require_torch,
+)
 from motif_jax.structs import UserError, legible, naming
 from motif_jax.system.foreign import check_regular, read_text
 
@@ -393,7 +399,6 @@ def reward_checksum(reward: Reward) -> str:
 #
 # Reading is safe: torch loads only arrays and plain containers, and refuses anything that would run code.
 
-FLAG = "--config.reward.import_from"
 EMBEDDING = "encoder.char_lt.weight"
 CONVOLUTIONS = ("encoder.conv1", *(f"encoder.conv2_6_fc.{index}" for index in (2, 5, 7, 9, 11)))
 LAYERS = [(("message", "convolutions", str(at)), name) for at, name in enumerate(CONVOLUTIONS)] + [
@@ -443,8 +448,10 @@ def read_checkpoint(file: Path) -> tuple[ByPath, dict[str, float]]:
             raise ValueError("its variance or its number is negative")
     except Exception as error:  # torch raises all kinds of exceptions for files of another format
         reason = " ".join(str(error).split())[:200]
-        raise UserError(f"cannot read {str(file)!r} as a PyTorch checkpoint of a reward: {reason} ({FLAG})") from error
-    check_parameters({"model": state, **metadata}, file, FLAG)
+        raise UserError(
+            f"cannot read {str(file)!r} as a PyTorch checkpoint of a reward: {reason} ({IMPORT_FLAG})"
+        ) from error
+    check_parameters({"model": state, **metadata}, file, IMPORT_FLAG)
     return arrays, metadata
 
 
@@ -456,8 +463,8 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> tuple[int, dict[str, floa
     `num_iter`: optimiser steps before that checkpoint, equal to N of `checkpoint_N.pth`. Returns the epoch, 0 before
     any training; its quantiles by level; why this may be another epoch's row, "" if certain.
     """
-    table = checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
-    with legible(f"the quantiles in {str(table)!r}", FLAG, csv.Error):
+    table = quantiles_beside(checkpoint)
+    with legible(f"the quantiles in {str(table)!r}", IMPORT_FLAG, csv.Error):
         levels, *rows = [[float(cell) for cell in row] for row in csv.reader(read_text(table).splitlines()) if row]
         runs = [number for number, row in enumerate(rows, 1) if row == levels]  # each begins with a line of levels
         rows = rows[runs[-1] :] if runs else rows
@@ -477,8 +484,7 @@ def read_quantiles(checkpoint: Path, num_iter: int) -> tuple[int, dict[str, floa
 
 
 def _torch() -> Any:
-    if importlib.util.find_spec("torch") is None:
-        raise UserError(f"PyTorch checkpoints need PyTorch: pip install torch (the CPU build is enough) ({FLAG})")
+    require_torch()
     import torch
 
     return torch

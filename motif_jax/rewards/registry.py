@@ -31,8 +31,8 @@ from motif_jax.envs.own_code import load_class
 from motif_jax.envs.world import select_specs, suggest
 from motif_jax.envs.worlds import make_world
 from motif_jax.names import PROMPT_NETWORKS, import_named
-from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection, SourcesConfig
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection, SourcesConfig, needs_of_online
+from motif_jax.structs import ArraySpec, Need, UserError
 
 FLAG = "--config.policy.sources"
 LEARNT, ONLINE = "learnt", "online"
@@ -88,8 +88,12 @@ class SourceChoice(NamedTuple):
             )
         if self.path in CHECKS:
             import_named(CHECKS[self.path])(self, config, world)
-        elif self.path not in PATHS:
-            load_class(self.path, "reward source", FLAG)
+        elif self.path not in PATHS and not hasattr(load_class(self.path, "reward source", FLAG), "make"):
+            raise UserError(f"{shown(self.path)} is not a subclass of RewardSource ({FLAG})")
+
+    def needs(self, config: SourcesConfig) -> list[Need]:
+        """The files of others that it reads, beside those that `check` has read."""
+        return needs_of_online(config) if self.path == SOURCES[ONLINE].path else []
 
 
 def check_reading(choice: SourceChoice, config: object, world: Any) -> None:
@@ -314,6 +318,8 @@ def _parse_sum(text: str, known: Collection[str], flag: str) -> Sum:
     rewards: Sum = {}
     for part in text.split("+"):
         _put(rewards, parse_entry(part, flag, known)[0], text, flag)
+    if not any(choice.coefficient for choice in rewards.values()):
+        raise UserError(f"rewards that all have the factor 0 teach nothing: {shown(text)} ({flag})")
     return rewards
 
 
@@ -373,6 +379,8 @@ def find_behaviour(text: str, plan: Mapping[str, Any]) -> int | Weights:
         if name not in names:
             hint = suggest(name, names, "choose from these")
             raise UserError(f"the policy mixes {known}, not {name!r}: {hint}")
+        if name in weights:
+            raise UserError(f"the option {name!r} is named twice in {text!r}")
         weights[name] = to_number(number) if equals else 1.0
     if not all(0 <= weight <= MOST for weight in weights.values()) or not any(weights.values()):
         raise UserError(f"the coefficients of a mixture must be from 0 to {MOST:g}, and not all 0: {text!r}")

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.annotation.backends import Oracle, find_backend
+from motif_jax.annotation.backends import Oracle, check_backend, find_backend, make_judge
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, deciding, shown, value
-from motif_jax.devices.releases import check_saved
+from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.texts import texts_of
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.structs import UserError
+from motif_jax.structs import Need, UserError
 
 AUTO = "auto"  # of `control.length`
 MIXTURES = "mixtures"  # of `controller_chooses`
@@ -204,10 +204,18 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
                 raise UserError(f"{what} ({GOALS}, --config.annotate.backend=server)")
             for turn in turns:
                 judge = judge_section(config.annotate, turn.goal, section.patience_s)
-                backend(judge, texts, config.seed, not asks_pairs(section.kind)).check()
+                check_backend(make_judge(judge, texts, config.seed, not asks_pairs(section.kind)))
     except UserError as error:  # the goal is in the schedule here
         raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
-    check_saved(section.init_from, f"{SECTION}.init_from")
+
+
+def needs_of_online(config: Any) -> list[Need]:
+    """The judge's files, and the reward that is used at first."""
+    section, needs = config.policy.online, []
+    if find(ONLINE_REWARDS, section.kind) is None:
+        texts = texts_of(config.env, config.annotate.lexicon)
+        needs = find_backend(config.annotate)(config.annotate, texts, config.seed, not asks_pairs(section.kind)).needs()
+    return [*needs, *needs_saved(section.init_from, "reward", f"{SECTION}.init_from")]
 
 
 # ---- all of it

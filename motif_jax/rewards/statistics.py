@@ -1,7 +1,11 @@
-"""Statistics of a reward over the data: mean, variance, quantiles, agreement with preferences and rules. In NumPy."""
+"""Statistics of a reward over the data: mean, variance, quantiles, agreement with preferences and rules. In NumPy.
+
+Here is also what can be said of a checkpoint of the published system before it is read.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,11 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.config.table import LARGEST
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, legible
+from motif_jax.system.foreign import check_regular
 
 Z95 = 1.96  # 95 % of a normal distribution lie within this number of standard deviations
 LEAST_TIMES = 20  # appearances in training before a worth or a reward can be the best one
 LEVELS = tuple(round(0.05 * number, 2) for number in range(1, 20))
+IMPORT_FLAG = "--config.reward.import_from"  # of a published checkpoint
 
 
 class RewardStatistics(NamedTuple):
@@ -221,3 +227,30 @@ class RunningStats(NamedTuple):
         if not self.variance > 0:
             return np.zeros_like(values)
         return (values - self.mean) / self.variance**0.5
+
+
+# ---- published checkpoints
+
+
+def check_published(file: Path) -> None:
+    """Raises UserError if a file cannot be a checkpoint of the published system, or cannot be read here."""
+    with legible(f"{str(file)!r} as a PyTorch checkpoint of a reward", IMPORT_FLAG):
+        check_regular(file)
+        with open(file, "rb") as opened:
+            if opened.read(1) not in (b"P", b"\x80"):  # an archive, or a pickle of older versions
+                raise ValueError("it does not begin like one")
+    if not (table := quantiles_beside(file)).is_file():
+        raise UserError(f"there is no {str(table)!r}, which belongs to {str(file)!r} ({IMPORT_FLAG})")
+    require_torch()
+
+
+def quantiles_beside(checkpoint: Path) -> Path:
+    """The file with the quantiles of the rewards of all checkpoints of a run."""
+    return checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
+
+
+def require_torch() -> None:
+    """Raises UserError without PyTorch."""
+    if importlib.util.find_spec("torch") is None:
+        said = "PyTorch checkpoints need PyTorch: pip install torch (the CPU build is enough)"
+        raise UserError(f"{said} ({IMPORT_FLAG})")

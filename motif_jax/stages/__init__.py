@@ -17,7 +17,7 @@ from motif_jax.config.table import Flag, List, Number, Tables, Text, Whole, chec
 from motif_jax.files import checkpoint_steps, read_json
 from motif_jax.names import import_named
 from motif_jax.run import Lock
-from motif_jax.structs import UserError
+from motif_jax.structs import Need, UserError
 from motif_jax.system.meeting import find_meeting
 
 Config = TypeVar("Config")
@@ -33,12 +33,14 @@ class Stage(Generic[Config]):
     more_identity: Callable[[Config], Iterable[str]] = lambda config: ()  # decisive values of other sections
     unused: Callable[[Config], Iterable[str]] = lambda config: ()  # values that this config does not use
     check: Callable[[Config], None]  # raises UserError for bad values before anything starts
+    needs: Callable[[Config, Path], Iterable[Need]] = lambda config, workdir: ()  # from outside, looked at then, too
     is_complete: Callable[[Config, Path], bool]
     run: Callable[[Config, Path], None]
     artefacts: Callable[[Path], list[Path]] = lambda workdir: []  # directories with results and their config.json
     begun: Callable[[Config, Path], list[Path]] = lambda config, workdir: []  # other signs that it has begun
     lock: Callable[[Config], Lock] = lambda config: Lock.EXCLUSIVE  # of the workdir
     loads_jax: Callable[[Config], bool] = lambda config: True
+    outside: Callable[[Config], list[Path]] = lambda config: []  # what it writes beside the workdir for later stages
     writes: str  # flags that decide how much it writes, and where
     memory: str  # flags that decide how much memory and how many processes and files it uses
     device_memory: str = ""  # flags that decide how much GPU memory it uses
@@ -98,7 +100,7 @@ class Experiment:
     seeds: str = value(
         "", Text(longest=4000), "several seeds, each in its own directory; 5: seeds 0 to 4; 3,7: these two; empty: one"
     )
-    seeds_at_once: int = value(1, Whole(1, 1000), "runs in parallel, each on a share of the cores")
+    seeds_at_once: int = value(1, Whole(1, 1000), "runs in parallel, each on a share of the cores and GPUs")
     sized: bool = value(False, Flag(), "config chose policy.batch_size for this machine; a begun workdir keeps its own")
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
     distributed: Distributed = Distributed()

@@ -31,7 +31,7 @@ from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import title
-from motif_jax.files import LONGEST, read_json, short_name, write_json, write_whole
+from motif_jax.files import LONGEST, check_place, read_json, short_name, write_json, write_whole
 from motif_jax.pages.blocks import esc, folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
 from motif_jax.preferences import shards
@@ -48,7 +48,7 @@ from motif_jax.preferences.store import PairDataset, Preference, annotation_fold
 from motif_jax.rewards.statistics import share_interval
 from motif_jax.run import Head, Lock, Run, StageRun
 from motif_jax.stages import Experiment, Stage
-from motif_jax.structs import UserError
+from motif_jax.structs import Need, UserError
 from motif_jax.system.machine import read_array
 from motif_jax.system.metrics import Progress
 
@@ -82,7 +82,14 @@ def check(config: AnnotateConfig, of_captions: bool = False) -> None:
         problem = f"{section.backend!r} compares numbers of the game, and a judge of captions is asked ({FLAG}.backend)"
     if problem:
         raise UserError(problem)
-    backend.check()
+    backends.check_backend(backend)
+
+
+def needs(config: AnnotateConfig, workdir: Path | None = None) -> list[Need]:
+    """The judge's files, and a place for its answers."""
+    section, backend = config.annotate, make_backend(config)
+    place = Need(lambda: check_place(Path(os.path.expanduser(section.cache_dir)), f"{FLAG}.cache_dir"))
+    return backend.needs() + ([place] if backend.is_model and section.cache_dir else [])
 
 
 def label_name(section: AnnotateSection) -> str:
@@ -94,7 +101,7 @@ def label_name(section: AnnotateSection) -> str:
 def make_backend(config: AnnotateConfig, verdicts: bool = False) -> CaptionBackend:
     """The annotator that the config names. `verdicts`: rules give no probabilities."""
     section, texts = config.annotate, texts_of(config.env, config.annotate.lexicon)
-    return backends.find_backend(section)(section, texts, config.seed, verdicts=verdicts)
+    return backends.make_judge(section, texts, config.seed, verdicts=verdicts)
 
 
 def open_dataset(workdir: Path) -> PairDataset:
@@ -312,7 +319,7 @@ def _evidence(
     number_of: dict[tuple[str | None, ...], int] = {questions.text(number): number for number in known}
     lines = (line for folder in folders for line in annotator.read_answers(Path(folder)))
     if not backend.is_model:
-        with contextlib.closing(backend.open()) as rules:
+        with contextlib.closing(backends.opened(backend)) as rules:
             lines = (line for line in list(rules.answers(Question(*questions.text(number)) for number in top)))
     for question, answer in lines:
         backwards = question not in number_of
@@ -713,6 +720,7 @@ STAGE = Stage(
     config=AnnotateConfig,
     sections=("annotate",),
     check=check,
+    needs=needs,
     is_complete=is_complete,
     run=run,
     writes="--config.annotate.cache_dir",

@@ -35,6 +35,7 @@ from motif_jax.stages.annotate import (
     find_rules,
     make_backend,
     marked,
+    needs,
     open_dataset,
     share,
 )
@@ -93,7 +94,7 @@ class Trial:
 def metadata_of(backend: CaptionBackend, config: CheckJudgeConfig, dataset: PairDataset) -> dict[str, Any]:
     """Everything that the trial depends on, except its limits."""
     settings = {"captions": config.annotate.captions, "dataset": fingerprint(dataset)}
-    return backend.flat_metadata() | backend.labelling() | settings | {"of": config.check_judge.questions}
+    return backend.identity() | backend.labelling() | settings | {"of": config.check_judge.questions}
 
 
 def choose(questions: Questions, most: int, seed: int, by_rules: Callable[[Question], float]) -> list[Question]:
@@ -262,6 +263,7 @@ STAGE = Stage(
     config=CheckJudgeConfig,
     sections=(STAGE_NAME,),
     check=lambda config: check(config, of_captions=True),
+    needs=needs,
     is_complete=is_complete,
     run=run,
     writes="--config.annotate.cache_dir",

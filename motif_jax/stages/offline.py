@@ -2,7 +2,7 @@
 
     with open_session(config, section, workdir, "train_values", "values", open_transcripts) as session:
         job = make_job(config, session, title, recipe, parts, renderer, figures)
-        outcome = train(job, session)
+        outcome = train(job, session, begin)
 
 A stopped or killed run resumes at the batch after its last checkpoint, and ends with the same bits and the same rows of
 metrics as an uninterrupted run, because checkpoints hold the metrics since the last row. With several hosts, each
@@ -129,10 +129,15 @@ class Done:
     rank: float = 0.0  # of it
 
 
-def train(job: TrainingJob, session: Session) -> Training:
-    """Trains from the last checkpoint on, or from the start; raises Stopped after a signal."""
+def train(job: TrainingJob, session: Session, begin: Callable[[], None]) -> Training:
+    """Trains from the last checkpoint on, or from the start; raises Stopped after a signal.
+
+    `begin` writes the files that belong to this training, once it is known that it may go on: a refused one leaves
+    those of the training before it.
+    """
     with contextlib.ExitStack() as stack:
         training = Training(job, session, stack)
+        begin()
         training.run()
     session.hosts.agree(Vote.END)
     return training
@@ -204,7 +209,7 @@ class Training:
         row = {"epoch": done.epoch} | {f"valid_{name}": figures[name] for name in figures}
         if not np.isfinite(figures[LOSS]):
             raise self.not_finite("validation loss", done.steps)
-        if not done.best or rank < done.rank:
+        if not done.best or rank <= done.rank:  # of equal ones the last: the first may not have learnt anything
             done.best, done.rank = {"steps": done.steps} | row, rank
         if self.metrics:
             self.metrics.write(done.steps, row)

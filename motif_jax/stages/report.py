@@ -11,12 +11,13 @@ the mean over its evaluated episodes; intervals are over runs with different see
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,7 +47,7 @@ from motif_jax.pages.charts import COLOURS, curves, reach, track
 from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Players, Watched, estimate
 from motif_jax.run import Head, Run
 from motif_jax.stages import Experiment, Stage, without_lock
-from motif_jax.structs import UserError
+from motif_jax.structs import Need, UserError
 from motif_jax.system.runs import PlannedRun
 
 FLAG = "--config.report.runs"
@@ -85,11 +86,16 @@ def other_runs(config: ReportConfig) -> list[Path]:
     return [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
 
 
-def check(config: ReportConfig) -> None:
-    """Raises UserError for values that cannot work."""
+def needs(config: ReportConfig, workdir: Path) -> Iterator[Need]:
+    """The other workdirs."""
     for path in other_runs(config):
-        if not path.is_dir():
-            raise UserError(f"there is no workdir {str(path)!r} ({FLAG})")
+        yield Need(functools.partial(check_run, path), path)
+
+
+def check_run(path: Path) -> None:
+    """Raises UserError for another workdir that does not exist."""
+    if not os.path.isdir(path):
+        raise UserError(f"there is no workdir {str(path)!r} ({FLAG})")
 
 
 def is_complete(config: ReportConfig, workdir: Path) -> bool:
@@ -546,7 +552,8 @@ def made_by(variants: Variants, arguments: Sequence[str]) -> str:
 STAGE = Stage(
     config=ReportConfig,
     sections=("report",),
-    check=check,
+    check=lambda config: None,  # every value can work
+    needs=needs,
     is_complete=is_complete,
     run=run,
     writes="--config.report.replays",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from motif_jax.devices.releases import released_replay
 from motif_jax.envs.protocols import by_protocol, check_protocol
 from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, plays_the_same_twice, read_tracks, replay_of
+from motif_jax.files import check_place
 from motif_jax.pages.figures import SUMMARIES, Player
 from motif_jax.policies.choice import parse_one
 from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_film
@@ -31,8 +32,10 @@ from motif_jax.replays.scene import can_watch, watch
 from motif_jax.run import Run
 from motif_jax.stages import Stage, evaluate, without_lock
 from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, read_json
-from motif_jax.structs import UserError, naming
+from motif_jax.structs import Need, UserError, naming
 from motif_jax.system.metrics import Progress
+
+BEST = "best"
 
 
 @dataclass(frozen=True)
@@ -41,9 +44,9 @@ class Visualize:
 
     policy: str = value("", PATH, "WORKDIR[@STEP] of a policy, or random or explorer; empty: of this workdir")
     episode: str = value(
-        "best", Text(longest=9), "an evaluated episode: best, worst, liked, longest, toughest, or a number"
+        BEST, Text(longest=9), "an evaluated episode: best, worst, liked, longest, toughest, or a number"
     )
-    speed: float = value(10.0, Number(0.001, 1e6), "steps per second")
+    speed: float = value(10.0, Number(0.002, 1e6), "steps per second")  # GIF: at most 655 s each
     export: str = value("", PATH, "a .cast, .gif or .mp4 to write, instead of playing it in the terminal")
     replay: str = value("", PATH, "a replay, one of evaluate/*/replays/*.npz, instead of policy and episode")
 
@@ -74,6 +77,8 @@ def check(config: VisualizeConfig) -> None:
     if Path(section.export).suffix.lower() == ".mp4":
         with naming(f"{FLAG}.export"):
             find_ffmpeg()
+    if section.replay and (section.policy or section.episode != BEST):
+        raise UserError(f"a replay is an episode of some policy already: give one ({FLAG}.replay, .policy, .episode)")
     if section.replay:
         return
     check_protocol(config.env, config.evaluate.protocol)
@@ -85,6 +90,17 @@ def check(config: VisualizeConfig) -> None:
         raise UserError(
             f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(evaluate.WORDS)} or a number"
         )
+
+
+def needs(config: VisualizeConfig, workdir: Path) -> Iterator[Need]:
+    """The replay or the policy, and a place for the film."""
+    section = config.visualize
+    if section.export:
+        yield Need(lambda: check_place(Path(section.export).parent, f"{FLAG}.export"))
+    if section.replay:
+        yield Need(lambda: load_replay(Path(section.replay), f"{FLAG}.replay"), Path(section.replay))
+    else:
+        yield from evaluate.needs_player(config, workdir, section.policy, f"{FLAG}.policy")
 
 
 def run(config: VisualizeConfig, workdir: Path) -> None:
@@ -124,7 +140,7 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
         kept = (evaluated or {}).get("replays", {})
         if episode in kept:
             return file_of(folder, kept[episode])
-        if episode == "best" and (released := released_replay(Path(contender.path))):
+        if episode == BEST and (released := released_replay(Path(contender.path))):
             return released
         print_line(
             f"the {episode!r} episode of {contender.name} was not kept ({FLAG}.episode), so this is episode 0; "
@@ -177,6 +193,7 @@ STAGE = Stage(
     config=VisualizeConfig,
     sections=("visualize",),
     check=check,
+    needs=needs,
     is_complete=lambda config, workdir: False,  # it shows an episode each time it is asked to
     run=run,
     writes="--config.visualize.export",

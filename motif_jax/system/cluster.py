@@ -20,7 +20,7 @@ from motif_jax.console import print_line
 from motif_jax.structs import UserError
 from motif_jax.system.machine import commit, is_installed, usable_cores
 from motif_jax.system.meeting import split_address
-from motif_jax.system.runs import LOG, PATIENCE_S, PlannedRun, check_all, end, start
+from motif_jax.system.runs import LOG, PATIENCE_S, PlannedRun, check_all, end, memory_share, start
 
 FLAG = "--config.cluster.address"
 REACH_S = 5.0  # for an address to answer
@@ -152,7 +152,8 @@ def play_run(
         raise UserError(problem)
     os.chdir(folder)  # the command line may name files in it
     with own_cores(cores) as own:
-        process = start(run, argv, Path(workdir), own, min(gpus, 1.0), log=True)
+        variables = memory_share(min(gpus, 1.0)) if gpus else {"JAX_PLATFORMS": "cpu"}
+        process = start(run, argv, Path(workdir), own, variables, log=True)
         try:
             while process.poll() is None:  # `ray.cancel` does not interrupt `wait`
                 time.sleep(0.2)

@@ -9,6 +9,8 @@ import stat
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from motif_jax.structs import legible
+
 LIMIT = 16 * 2**20  # bytes of a text file
 LONGEST_LINE = 2**24  # bytes of a line of JSON; the rows of metrics have a few thousand
 
@@ -40,6 +42,13 @@ def check_regular(path: Path) -> None:
         raise ValueError("it is not a regular file")
     if status.st_size > 2**20 and status.st_blocks * 512 < status.st_size // 1000:  # file systems may compress
         raise ValueError("almost all of it is a hole (a sparse file): it was not copied completely")
+
+
+def check_readable(path: Path, flag: str) -> None:
+    """Raises UserError, which names `flag`, for anything but a regular file that can be opened."""
+    with legible(repr(str(path)), flag):
+        check_regular(path)
+        open(path, "rb").close()
 
 
 def sha256_of(path: Path) -> str:

@@ -46,10 +46,13 @@ Result = TypeVar("Result")
 class Failed(Exception):
     """One attempt failed."""
 
-    def __init__(self, status: int, problem: str, pause_s: float = 0.0):
-        """Takes the status (0: no reply; 200: a wrong reply), one line, and the pause that the server asks for."""
+    def __init__(self, status: int, problem: str, pause_s: float = 0.0, closed: bool = False):
+        """Takes the status (0: no reply; 200: a wrong reply), one line, and the pause that the server asks for.
+
+        `closed`: there was no connection, as nothing listens at the address.
+        """
         super().__init__(problem)
-        self.status, self.pause_s = status, pause_s
+        self.status, self.pause_s, self.closed = status, pause_s, closed
 
 
 class Refused(Failed):
@@ -189,7 +192,9 @@ class HttpClient:
                         break
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: impossible headers
             what = "no reply in time" if isinstance(error, TimeoutError) else str(error)
-            raise Failed(0, self._line(what or type(error).__name__)) from None
+            of_name_or_keys = isinstance(error, aiohttp.ClientConnectorDNSError | aiohttp.ClientSSLError)
+            closed = isinstance(error, aiohttp.ClientConnectorError) and not of_name_or_keys
+            raise Failed(0, self._line(what or type(error).__name__), closed=closed) from None
         packed = response.headers.get("Content-Encoding", "identity").lower() != "identity"
         text = "(packed)" if packed else body.decode("utf-8", "replace")
         if response.status != 200:

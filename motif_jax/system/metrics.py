@@ -49,16 +49,22 @@ def resident_mib() -> float:
 
 
 class Progress:
-    """Shows progress, rate and time left on standard error: a bar on a terminal, otherwise a line every 15 seconds."""
+    """Shows progress, rate and time left on standard error: a bar on a terminal, otherwise a line every 15 seconds.
+
+    The rate is that since the first update, which may include loading a model or compiling a program.
+    """
 
     LINE_EVERY_S = 15.0
 
-    def __init__(self, description: str, total: int, unit: str, done: int = 0):
+    def __init__(self, description: str, total: int | None, unit: str, done: int = 0):
+        """`total`: None if it is not known yet."""
         self._terminal = sys.stderr.isatty()
         self._description, self._total, self._unit = description, total, unit
-        self._start, self._first, self._done, self._said = time.monotonic(), done, done, 0.0
+        self._first: tuple[float, int] | None = None  # time and count of the first update
+        self._done, self._said = done, 0.0
+        scaled = total is None or total >= 1000
         self._bar = tqdm(
-            desc=clean(description), total=total, initial=done, unit=f" {unit}", unit_scale=total >= 1000,
+            desc=clean(description), total=total, initial=done, unit=f" {unit}", unit_scale=scaled,
             dynamic_ncols=True, disable=not self._terminal,
         )  # fmt: skip
 
@@ -68,16 +74,19 @@ class Progress:
     def update(self, done: int, **notes: str) -> None:
         self._bar.set_postfix({clean(name): clean(value) for name, value in notes.items()}, refresh=False)
         self._bar.update(done - self._done)
-        self._done = done
-        if not self._terminal and time.monotonic() - self._said > self.LINE_EVERY_S:
-            self._said = time.monotonic()
-            rate = (done - self._first) / max(self._said - self._start, 1e-9)
-            # An update has many steps, so the last one may exceed the total.
-            left = f"{max(self._total - done, 0) / rate:,.0f} s left" if rate > 0 else "starting"
+        self._done, now = done, time.monotonic()
+        self._first = self._first or (now, done)
+        if not self._terminal and now - self._said > self.LINE_EVERY_S:
+            self._said = now
+            rate = (done - self._first[1]) / max(now - self._first[0], 1e-9)
             speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
-            words = "".join(f", {name} {value}" for name, value in notes.items())
-            done_words = f"{self._description}: {done:,} of {self._total:,} {self._unit}"
-            print_line(f"{done_words}, {speed}/s, {left}{words}", sys.stderr)
+            speeds = [f"{speed}/s"] if rate > 0 else []
+            if rate > 0 and self._total is not None:  # an update has many steps, so the last one may exceed the total
+                speeds.append(f"{max(self._total - done, 0) / rate:,.0f} s left")
+            of = "" if self._total is None else f" of {self._total:,}"
+            words = [f"{name} {value}" for name, value in notes.items()]
+            line = [f"{self._description}: {done:,}{of} {self._unit}", *speeds, *words]
+            print_line(", ".join(line), sys.stderr)
 
     def close(self) -> None:
         self._bar.close()

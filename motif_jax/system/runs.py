@@ -21,18 +21,21 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from motif_jax.console import clean, print_line
 from motif_jax.files import LONGEST
 from motif_jax.structs import UserError
+from motif_jax.system import sizing
 from motif_jax.system.meeting import whole_number
 
 MOST_SEEDS = 1000
 SEEDS_FLAG, SWEEP_FLAG = "--config.seeds", "--sweep"
 LOG = "log.txt"  # the output of concurrent runs
+MEMORY = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # of a GPU's, that JAX takes
 PR_SET_PDEATHSIG = 1
 PATIENCE_S = 300.0  # for a run to save after a signal on a busy machine, before it is killed
+T = TypeVar("T")
 
 
 class PlannedRun(NamedTuple):
@@ -128,11 +131,11 @@ def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_o
     """Runs the experiment's runs as processes; raises UserError at the end if some failed.
 
     `argv`: the command line of the experiment, without the program's name. `at_once`: number of concurrent runs, each
-    on its part of the cores. With several, each writes its output to LOG.
+    on its part of the cores and of the GPUs. With several, each writes its output to LOG.
     """
     cores = sorted(os.sched_getaffinity(0))
     at_once = min(at_once, len(runs), len(cores))
-    parts = [cores[at * len(cores) // at_once : (at + 1) * len(cores) // at_once] for at in range(at_once)]
+    parts, variables = divide(cores, at_once), divide_gpus(sizing.list_gpus(), at_once)
     waiting, failed = list(enumerate(runs, 1)), []
     playing: dict[int, tuple[PlannedRun, subprocess.Popen[bytes]]] = {}  # by the part of the cores
     try:
@@ -141,7 +144,7 @@ def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_o
                 if place not in playing and waiting:
                     number, run = waiting.pop(0)
                     print_line(f"run {number} of {len(runs)}: {run.folder}")
-                    playing[place] = run, start(run, argv, workdir, parts[place], 1 / at_once, at_once > 1)
+                    playing[place] = run, start(run, argv, workdir, parts[place], variables[place], at_once > 1)
             for place, (run, process) in list(playing.items()):
                 status = process.poll()
                 if status is not None:
@@ -163,15 +166,34 @@ def check_all(runs: Sequence[PlannedRun], failed: Sequence[str]) -> None:
         )
 
 
+def divide(things: Sequence[T], parts: int) -> list[Sequence[T]]:
+    """Divides things among `parts`, in order; parts share a thing where there are fewer things than parts."""
+    bounds = [at * len(things) // parts for at in range(parts + 1)]
+    return [things[first : max(end, first + 1)] for first, end in itertools.pairwise(bounds)]
+
+
+def divide_gpus(gpus: Sequence[str], runs: int) -> list[dict[str, str]]:
+    """The environment variables that give each of some concurrent runs its GPUs, or its share of one's memory."""
+    if len(gpus) < 2 or runs == 1:
+        return [memory_share(1 / runs)] * runs
+    share = memory_share(1 / -(-runs // len(gpus)))
+    # What a script has found out about all of the GPUs does not hold for a part of them.
+    return [share | {"CUDA_VISIBLE_DEVICES": ",".join(own), sizing.KNOWN: ""} for own in divide(gpus, runs)]
+
+
+def memory_share(share: float) -> dict[str, str]:
+    """The environment variable that gives a run a share of the memory that JAX takes of a GPU: 75 % of all."""
+    return {MEMORY: os.environ.get(MEMORY) or f"{0.75 * share:.3f}"}
+
+
 def start(
-    run: PlannedRun, argv: Sequence[str], workdir: Path, cores: Sequence[int], gpu: float, log: bool
+    run: PlannedRun, argv: Sequence[str], workdir: Path, cores: Sequence[int], variables: Mapping[str, str], log: bool
 ) -> subprocess.Popen[bytes]:
-    """Starts a run on some cores, with a share of a GPU's memory, or without; with `log`, its output goes to LOG."""
+    """Starts a run on some cores, with these environment variables; with `log`, its output goes to LOG."""
     folder = workdir / run.folder
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "motif_jax.launch", *arguments_of(run, argv, workdir)]
-    share = {"XLA_PYTHON_CLIENT_MEM_FRACTION": f"{0.75 * gpu:.3f}"}  # of a GPU's memory; alone, JAX takes 75 %
-    environment = share | os.environ | ({} if gpu else {"JAX_PLATFORMS": "cpu"})
+    environment = os.environ | variables
 
     def prepare() -> None:
         os.sched_setaffinity(0, cores)

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from motif_jax.console import print_line
+from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
 STEPS_PER_WORKER = 6500  # steps/s of a worker process in a training on a GPU
@@ -43,6 +44,14 @@ class Gpu(NamedTuple):
 
     def describe(self) -> str:
         return f"{f'{self.number} x ' * (self.number > 1)}{self.name}, {self.mib:,} MiB of memory"
+
+
+class Devices(NamedTuple):
+    """The devices that JAX uses."""
+
+    platform: str  # cpu, gpu, tpu
+    number: int  # of this host
+    mib: int  # of memory that a program may use on each; 0: not known
 
 
 class Sizes(NamedTuple):
@@ -76,6 +85,45 @@ def size_run(cores: int, gpu: Gpu | None) -> Sizes:
     return Sizes("reference", "bfloat16", workers, 128, batch * gpu.number, False)
 
 
+def list_gpus() -> list[str]:
+    """The GPUs that programs may use, as CUDA_VISIBLE_DEVICES names them; none if JAX is to use the CPU."""
+    if not shutil.which("nvidia-smi") or os.environ.get("JAX_PLATFORMS") == "cpu":
+        return []
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        return [name.strip() for name in visible.split(",") if name.strip()]
+    command = ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"]  # CUDA numbers them in another order
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    return [] if listed.returncode else [line.strip() for line in listed.stdout.splitlines()]
+
+
+@functools.cache
+def ask_jax() -> Devices | None:
+    """The devices, as another process asks JAX, which takes seconds; None if JAX does not start."""
+    try:
+        return _ask_jax()
+    except (subprocess.TimeoutExpired, subprocess.CalledProcessError):
+        return None
+
+
+def _ask_jax() -> Devices:
+    asked = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=300, check=True)
+    return Devices(*json.loads(asked.stdout.splitlines()[-1]))
+
+
+def check_devices(number: int, fsdp: int, tensor: int, devices: Devices, section: str, elsewhere: int = 0) -> None:
+    """Raises UserError if a mesh of `number` devices, 0: all, cannot have these sizes. `elsewhere`: on other hosts."""
+    there = devices.number + elsewhere
+    if number > there or (0 < number < there and elsewhere):
+        said = f"{there} of kind {devices.platform}" + ", and several hosts use all of theirs" * bool(elsewhere)
+        raise UserError(f"{number} devices were asked for, but there are {said} ({section}.num_devices)")
+    here = devices.number if elsewhere else number or there
+    if here % (fsdp * tensor):
+        raise UserError(
+            f"fsdp {fsdp} times tensor {tensor} must divide the number of devices of this host, {here} "
+            f"({section}.fsdp, .tensor, .num_devices)"
+        )
+
+
 @functools.cache
 def find_gpu() -> tuple[Gpu | None, str]:
     """The GPUs that training can use, as another process asks JAX; else None, and why, "" if the machine has none."""
@@ -92,8 +140,7 @@ def find_gpu() -> tuple[Gpu | None, str]:
     rows = [line.rpartition(", ") for line in listed.stdout.splitlines()]
     name, free = rows[0][0], [int(mib) for *_, mib in rows if mib.isdigit()]  # some machines do not tell
     try:
-        asked = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, timeout=300, check=True)
-        platform, number, limit = json.loads(asked.stdout.splitlines()[-1])
+        platform, number, limit = _ask_jax()
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError) as error:  # after five minutes, or with a reason
         words = str(error.stderr or "").strip() or str(error)
         return None, f"JAX cannot use the GPU ({name}): {words.splitlines()[-1][:200]}"

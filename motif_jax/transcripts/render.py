@@ -173,6 +173,13 @@ class Renderer:
         pieces = np.unique(np.append(self._pieces[self._agent], self._mark + ACTION_END))
         return np.unique(self._tokens[_ranges(self._starts[pieces], self._sizes[pieces])])
 
+    def rewards_beyond(self, width: int) -> np.ndarray:
+        """The number of rewards, but for zeros, that rows of this width cut off from each episode. [E]"""
+        counts, starts = self._lasts - self._firsts, np.cumsum(self.lengths) - self.lengths
+        stops = np.cumsum(self._sizes[self._pieces]) - np.repeat(starts, counts)  # of each piece, in its episode
+        episode = np.repeat(np.arange(len(counts)), counts)
+        return np.bincount(episode[(stops > width) & (self._reward != 0)], minlength=len(counts))
+
     def agent_texts_with(self, token: int) -> int:
         """The number of the agent's turns that contain a token."""
         pieces = np.unique(np.searchsorted(self._starts, np.flatnonzero(self._tokens == token), "right") - 1)

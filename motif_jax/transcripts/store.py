@@ -58,22 +58,29 @@ class Turns(NamedTuple):
     terminal: np.ndarray  # whether it ended by itself. [E] bool
 
 
+def read_stored_record(path: Path, flag: str = FLAG) -> tuple[dict[str, Any], dict[str, str]]:
+    """The record of a store, and the types of its arrays by name; raises UserError for anything else."""
+    with legible(repr(str(path / RECORD)), flag, KeyError, TypeError):
+        if leads_out(path / RECORD, path):
+            raise ValueError("it is a link that leads out of the transcripts")
+        record = parse_foreign_json(read_bytes(path / RECORD, LIMIT))
+        for name, kind in (("sha256", dict), ("info", list), ("provenance", dict)):
+            record[name] = kind(record[name])
+        kinds = ARRAYS | {f"info/{name}": "float64" for name in record["info"]}
+        fits = record["sha256"].keys() == kinds.keys() and all(re.fullmatch(INFO_NAME, name) for name in record["info"])
+        if record["version"] != VERSION or not fits:
+            raise ValueError(f"it does not have version {VERSION}, and the checksums of exactly its arrays")
+    return record, kinds
+
+
 class Transcripts:
     """A store of episodes, opened for reading."""
 
     def __init__(self, path: Path, flag: str = FLAG):
         """Opens a store and checks it, including the checksums; raises UserError for anything else."""
         self.path, self._flag = path, flag
-        with legible(repr(str(path / RECORD)), flag, KeyError, TypeError):
-            if leads_out(path / RECORD, path):
-                raise ValueError("it is a link that leads out of the transcripts")
-            self.record = parse_foreign_json(read_bytes(path / RECORD, LIMIT))
-            sums, infos = dict(self.record["sha256"]), [*self.record["info"]]
-            self.record["provenance"] = dict(self.record["provenance"])
-            kinds = ARRAYS | {f"info/{name}": "float64" for name in infos}
-            fits = sums.keys() == kinds.keys() and all(re.fullmatch(INFO_NAME, name) for name in infos)
-            if self.record["version"] != VERSION or not fits:
-                raise ValueError(f"it does not have version {VERSION}, and the checksums of exactly its arrays")
+        self.record, kinds = read_stored_record(path, flag)
+        sums, infos = self.record["sha256"], self.record["info"]
         arrays = {name: self._open(name, kind, sums[name]) for name, kind in kinds.items()}
         self._bytes, self._text_ends = arrays["texts/bytes"], arrays["texts/ends"]
         self.text, self.is_action, self.reward = (arrays[f"turns/{name}"] for name in ("text", "is_action", "reward"))

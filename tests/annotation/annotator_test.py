@@ -82,29 +82,60 @@ def test_the_answer_is_the_share_of_the_samples_with_a_verdict():
     assert annotator.closed
 
 
+class Rater(Scripted):
+    """Says what single captions are worth, in the order of the questions; "?" cannot be read."""
+
+    def __init__(self, worths):
+        super().__init__()
+        self.worths = worths
+
+    def answers(self, questions):
+        for question in filter(None, questions):
+            self.asked.append(question)
+            yield question, QuestionAnswer(self.worths.get(question.first), "hm")
+
+
 def rate(worths, questions):
-    """The answers on pairs from ratings, and what the judge was asked; "?" cannot be read."""
-    annotator, taken = Scripted(), []
-
-    def answers(asked):
-        annotator.asked += (new := [one for one in asked if one is not PAUSE])
-        yield from ((one, QuestionAnswer(worths.get(one.first), "hm")) for one in new)
-
-    annotator.answers = answers
+    """The answers on pairs from ratings, by question, and what the judge was asked."""
+    annotator, taken = Rater(worths), []
     loop.Ratings(annotator, None, AskingCounts("test")).ask(questions, taken.append)
-    return [one.answer for one in taken], annotator.asked
+    return {one.question: one.answer for one in taken}, annotator.asked
 
 
 def test_a_message_is_rated_once_and_pairs_follow_from_the_log_odds_if_both_can_be_read():
-    found, asked = rate(
-        {"": 0.2, "a": 0.8, "b": 0.5, "c": 1.0}, [ONE, PAUSE, Question("b", "c"), Question("b", ""), Question("a")]
-    )
+    questions = [ONE, PAUSE, Question("b", "c"), Question("b", ""), Question("a")]
+    found, asked = rate({"": 0.2, "a": 0.8, "b": 0.5, "c": 1.0}, questions)
     assert asked == [Question(""), Question("a"), Question("b"), Question("c")]
     odds = {"": -math.log(4), "a": math.log(4), "b": 0.0, "c": math.log(1e6)}  # 1 after rounding is not endless
-    wanted = [odds["b"] - odds["a"], odds["c"] - odds["b"], odds[""] - odds["b"], odds["a"] - odds[""]]
-    assert [one.yes for one in found] == pytest.approx([1 / (1 + math.exp(-z)) for z in wanted])
+    worths = odds["b"] - odds["a"], odds["c"] - odds["b"], odds[""] - odds["b"], odds["a"] - odds[""]
+    wanted = pytest.approx([1 / (1 + math.exp(-z)) for z in worths])
+    assert [found[one].yes for one in filter(None, questions)] == wanted
     found, _ = rate({"": 0.5, "a": 0.5, "c": 0.6, "d": 0.7}, [ONE, OTHER])
-    assert [(one.yes is None, one.said) for one in found] == [(True, "hm"), (False, "")]
+    assert [(found[one].yes is None, found[one].said) for one in (ONE, OTHER)] == [(True, "hm"), (False, "")]
+
+
+def test_a_pair_is_answered_when_both_of_its_messages_are_rated():
+    """Otherwise a killed job without a cache would lose all ratings."""
+    taken, rated = [], {}
+
+    def take(answered):
+        taken.append(answered.question)
+        rated[answered.question] = [one.first for one in annotator.asked]
+
+    annotator = Rater(dict.fromkeys(["", "a", "b", "c", "d", "f"], 0.5))  # "e" cannot be read
+    loop.Ratings(annotator, None, AskingCounts("test")).ask([THIRD, OTHER, ONE, ONE, Question("d"), PAUSE], take)
+    assert taken == [ONE, OTHER, Question("d"), THIRD]  # as their captions, from "" to "f", are rated
+    assert rated[ONE] == ["", "a", "b"]
+    assert rated[OTHER] == rated[Question("d")] == ["", "a", "b", "c", "d"]
+
+
+def test_ratings_that_are_not_kept_are_asked_anew_in_each_call():
+    for cache, times in ((None, 2), (AnswerCache(ABOUT, None), 1)):
+        annotator = Rater(dict.fromkeys(["", "a", "b"], 0.5))
+        ratings = loop.Ratings(annotator, cache, AskingCounts("test"))
+        for _ in range(2):
+            ratings.ask([ONE], lambda answered: None)
+        assert len(annotator.asked) == 3 * times
 
 
 SOME = [

@@ -1,10 +1,11 @@
 """Backends: what their answers depend on keeps caches, shards and online rewards of two judges apart."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
-from conftest import check_stage, get_config, refusal, viewed
+from conftest import check_stage, get_config, is_complete, refusal, viewed
 from nethack_texts import NETHACK
 from small_dataset import random_pairs, write_dataset
 
@@ -16,7 +17,7 @@ from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.online.source import judge_facts
 from motif_jax.stages import annotate
 from motif_jax.stages.annotate import AnnotateConfig, make_backend, make_metadata
-from motif_jax.structs import UserError
+from motif_jax.structs import UserCodeError, UserError
 
 pytestmark = pytest.mark.quick
 OWN = f"{__name__}:Longer"
@@ -49,6 +50,75 @@ class LongerAnnotator:
 
     def close(self):
         pass
+
+
+class Faulty(CaptionBackend):
+    """`annotate.model` names what goes wrong where: the value that a method gives, or `exit`."""
+
+    model = "faulty"
+    is_model = True
+
+    def do(self, method, right):
+        where, _, wrong = self.section.model.partition(" ")
+        if where == method and wrong == "exit":
+            sys.exit(0)
+        return eval(wrong, {"np": np}) if where == method else right
+
+    def metadata(self):
+        return self.do("metadata", {"pair": (1, 2)})
+
+    def check(self):
+        self.do("check", None)
+
+    def open(self):
+        return self.do("open", self)
+
+    def answers(self, questions):
+        for question in filter(None, questions):
+            yield question, QuestionAnswer(self.do("yes", np.float32(0.5)), mass=self.do("mass", 1.0))
+            self.do("answers", None)
+
+    def close(self):
+        self.do("close", None)
+
+
+class Margin(Faulty):
+    tie_margin = "wide"
+
+
+class Unfinished(CaptionBackend):
+    """Has no methods."""
+
+
+@pytest.mark.parametrize(("backend", "fault", "said"), [
+    *((":Faulty", f"{method} exit", ":Faulty' failed with SystemExit: 0 (--config.annotate.backend)")
+      for method in ("metadata", "check", "open", "answers", "close")),
+    *((":Faulty", f"yes {yes}", f":Faulty' answered with yes = {yes}, not None or from 0 to 1 (--config.ann")
+      for yes in ("2.0", "-1", "'yes'")),
+    (":Faulty", "yes np.nan", "answered with yes = nan, not None or from 0 to 1"),
+    (":Faulty", "yes np.ones(1)", "answered with yes = array([1.]), not None or from 0 to 1"),
+    (":Faulty", "mass 7.0", "answered with a field of the wrong type or range"),
+    (":Faulty", "metadata {'x': np.nan}", "must be a dictionary of finite JSON values, not {'x': nan}: "),
+    (":Faulty", "metadata 3", "must be a dictionary of finite JSON values, not 3: it is not a dictionary (--con"),
+    (":Faulty", "metadata {'x': np.ones(1)}", "Object of type ndarray is not JSON serializable"),
+    (":Faulty", "open None", "`open` of the judge 'backends_test:Faulty' must return an object with the text `model`"),
+    (":Margin", "", "tie_margin of the judge 'backends_test:Margin' must be a number from 0 to 0.5, not 'wide' (--con"),
+    (":Unfinished", "", ":Unfinished' failed with TypeError: Can't instantiate abstract class Unfinished"),
+    (":LongerAnnotator", "", ":LongerAnnotator' must be a subclass of CaptionBackend (--config.annotate.backend)"),
+    (":config_of", "", ":config_of' must be a subclass of CaptionBackend (--config.annotate.backend)"),
+])  # fmt: skip
+def test_what_a_judge_of_a_stranger_does_wrong_is_told_in_one_sentence(backend, fault, said, dataset, tmp_path):
+    config = config_of(backend=f"backends_test{backend}", model=fault, cache_dir="")
+
+    def run():
+        check_stage(annotate, config)
+        annotate.run(annotate.STAGE.view(config.to_dict()), tmp_path)
+
+    by_its_code = "failed with" in said or "answered with" in said  # what it did is shown below the sentence
+    refusal(run, said, kind=UserCodeError if by_its_code else UserError)
+    config.annotate.update(backend="backends_test:Faulty", model="")
+    run()
+    assert is_complete(annotate, config, tmp_path)  # a tuple in metadata, numbers of NumPy
 
 
 def config_of(**values):
@@ -129,9 +199,11 @@ def test_every_value_that_decides_answers_changes_cache_and_facts(backend, mode,
             assert (folders[0] != folders[1]) == (not without_effect), name
 
 
-def test_answers_for_another_goal_or_of_replaced_weights_are_not_taken_for_ones_own(tmp_path):
+def test_answers_for_another_goal_or_of_replaced_weights_are_not_taken_for_ones_own(tmp_path, monkeypatch):
     own = [make_backend(viewed(config_of(backend=OWN, goal=goal), "annotate")) for goal in ("gold", "stairs")]
-    assert len({folder_of(one, tmp_path) for one in own}) == 2
+    assert len(folders := {folder_of(one, tmp_path) for one in own}) == 2
+    monkeypatch.setattr(Longer, "weights", "of its files")
+    assert folder_of(own[0], tmp_path) not in folders
     file, facts = tmp_path / "judge.gguf", []
     config = config_of(backend="model", model=str(file))
     for weights in (b"one", b"two"):

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import itertools
 import random
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from chat_server import ChatServer, connect
@@ -13,6 +15,7 @@ from lies import JSON, reply
 from nethack_texts import LEXICON, NETHACK
 from small_dataset import EVENTS
 
+from motif_jax.annotation import client
 from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.client import KEY, URL, ChatClient
@@ -155,6 +158,39 @@ def test_a_wrong_key_or_model_is_refused_at_the_start():
     with ChatServer(models=()) as chat, pytest.raises(UserError, match=r"has no model yet: it has none"):
         connect(chat.url)
     refusal(lambda: connect(chat.url, start_s=0.2), match=r"does not answer.*--config.annotate.server.url")
+
+
+@pytest.mark.parametrize(("greeting", "served"), [
+    ("", True),  # the port is closed, as vLLM's is while it loads its model
+    ("503 Service Unavailable", True),  # as llama.cpp's server says meanwhile
+    ("500 Internal Server Error", False),
+])  # fmt: skip
+def test_a_server_that_may_be_loading_its_model_is_waited_for(monkeypatch, greeting, served):
+    clock = itertools.count(0, 40)  # 40 seconds pass at each look
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    chat, said = ChatServer(), []
+    chat.start()
+    if greeting:
+        chat.greeting = lambda path: [f"HTTP/1.1 {greeting}\r\nContent-Length: 0\r\n\r\n".encode()]
+    else:
+        chat.stop()
+
+    def load(line):
+        said.append(line)
+        chat.greeting = None
+        if not greeting:
+            chat.start()
+
+    monkeypatch.setattr(client, "print_line", load)
+    try:
+        if served:
+            connect(chat.url, start_s=0.0).close()
+            assert "waits for it up to 1,800 s (--config.annotate.server.start_s)" in "".join(said)
+        else:
+            refusal(lambda: connect(chat.url, start_s=0.0), match=r"does not answer: it answers 500.*start_s\)")
+    finally:
+        chat.stop()
+    assert len(said) == served
 
 
 @pytest.mark.parametrize("url", [

@@ -1,5 +1,6 @@
 """A judge of one's own that counts as one with JAX, so that an online reward opens it in a process of its own."""
 
+import sys
 import time
 from pathlib import Path
 
@@ -38,6 +39,8 @@ class GatedAnnotator:
             (self._folder / "busy").touch()
             while not (self._folder / "open").exists():
                 time.sleep(0.01)
+            if (self._folder / "exit").exists():
+                sys.exit(0)
             if question is not PAUSE:
                 yield question, answer_to(question)
 

@@ -136,6 +136,19 @@ def test_a_context_that_is_too_short_for_an_analysis_is_refused_when_the_model_i
     refusal(lambda: list(judge.answers([Question("a a a", "b")])), "sampling.max_tokens, --config.annotate.model")
 
 
+@pytest.mark.parametrize("mode", ["score", "reason"])
+def test_the_batch_size_bounds_the_questions_that_are_computed_together(tmp_path, mode):
+    write_own("qwen3", tmp_path)
+    config, drawn = get_config("quickstart.py"), list[Question]()
+    config.annotate.update({"backend": "model", "mode": mode, "model": str(tmp_path), "chat_format": "chatml"})
+    config.annotate.batch_size = 2
+    config.annotate.sampling.max_tokens = 4
+    judge = make_backend(annotate.STAGE.view(config.to_dict())).open()
+    questions = [Question(str(at), "b") for at in range(5)]
+    next(judge.answers(drawn.append(one) or one for one in questions))
+    assert drawn == questions[:2]
+
+
 def test_the_format_of_conversations_can_be_named(tmp_path):
     write_own("qwen3", tmp_path)
     config = get_config("quickstart.py")

@@ -15,6 +15,7 @@ from motif_jax.annotation.annotator import PAUSE, Question
 from motif_jax.annotation.stream import TOGETHER, Item, OwnProcess
 from motif_jax.envs.texts import texts_of
 from motif_jax.rewards.online.source import backend_for, open_stream
+from motif_jax.structs import UserCodeError
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("short_pauses")]
 TEXTS = texts_of({"world": "nethack"}, "")
@@ -83,6 +84,17 @@ def until(path):
     while not os.path.exists(path):
         yield PAUSE
     os._exit(7)
+
+
+def test_an_error_of_its_code_ends_the_training_that_asks(tmp_path):
+    """It would come again, whereas a process that died is started again."""
+    for file in ("exit", "open"):
+        (tmp_path / file).touch()
+    with contextlib.closing(open_stream(config_of(tmp_path), TEXTS, "defaultgoal", 0, at_once=True)) as judge:
+        judge.plan([Item(0, 0, PAIR)], NO_LIMIT)
+        with pytest.raises(UserCodeError, match=r"the judge 'gated_judge:Gated' failed with SystemExit: 0 \(--config"):
+            wait_for(judge.answers)
+        assert not judge.failures
 
 
 def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):

@@ -157,10 +157,16 @@ def test_models_without_a_system_role_get_its_text_from_the_user():
     assert prompt.hash != plain.hash
 
 
+ANSWERED = "captions = '{first} {second}'\nreason = 'x {goal}'\nretry = 'y'\n"
+
+
 @pytest.mark.parametrize(("text", "sentence"), [
     ("reason = 'x {goal}'\nretry = 'y'", "lacks the field 'captions'"),
     ("captions = '{first}'\nreason = 'x {goal}'\nretry = 'y'", r"no place for \{second\}"),
     ("captions = '{first} {second}'\nreasons = 'x'\nretry = 'y'", "'reasons' is not a field"),
+    (ANSWERED + "system = 3", "'system' must be text, not 3"),
+    (ANSWERED + "answers = 'x'", "`answers` must be a table of patterns"),
+    (ANSWERED + "answers.first = 3\nanswers.second = 'b'", "`answers` must be a table of patterns"),
 ])  # fmt: skip
 def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):
     file = tmp_path / "mine.toml"

@@ -89,7 +89,7 @@ def test_actions_with_the_same_name_are_refused(monkeypatch):
         monkeypatch.setattr(ToldWorld, "action_names", names)
         assert refusal(lambda: Conversation(TOLD), "two actions of the world").endswith("(--config.env.world)")
     monkeypatch.setattr(ToldWorld, "action_names", (1, 2))
-    refusal(lambda: Conversation(TOLD), "must be a tuple of texts, not (1, 2)")
+    refusal(lambda: Conversation(TOLD), "must be a tuple of names, not (1, 2)")
 
 
 def nested(depth, value):

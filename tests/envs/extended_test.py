@@ -20,6 +20,7 @@ from motif_jax.structs import EndStatus
 SHOWN = ("tty_chars", "tty_colors", "glyphs", "blstats")
 CAST, QUAFF, _, PICKUP, _ = range(23, 28)
 YES, KICK = 8, 20
+CONFIDENT = "feel more confident in your"
 
 
 def make_game(task="score", **settings) -> ExtendedGame:
@@ -35,6 +36,7 @@ def whisper(number, page, question):
         texts = (
             "Drink from the fountain?", "Really DRINK it?", "Is the newt great?", "Really attack it?", "Pay? [yn]",
             "What do you want to drink? [Zf or ?*]", "What do you want to eat? [$ or ?*]", "Stop eating? [yn]",
+            "You feel more confident in your skills.  Pay?", "You feel more confident in your skills.  Stop eating?",
         )  # fmt: skip
     else:
         texts = (
@@ -48,6 +50,7 @@ def whisper(number, page, question):
 class WhisperingEngine:
     def __init__(self, game, say):
         self._engine, self._game, self._say, self._number = game._raw, game, say, 0
+        self.keys = []
 
     def reset(self):
         self._engine.reset()
@@ -55,6 +58,7 @@ class WhisperingEngine:
 
     def step(self, key):
         self._engine.step(key)
+        self.keys.append(key)
         self._number += 1
         _, question, _, page = self._game._state["internal"][:4].tolist()
         text = self._say(self._number, bool(page), bool(question))
@@ -119,17 +123,17 @@ class Twin:
             if self.reference:
                 between = self.text
                 self.press("a")
-                self.confident |= self.page and "feel more confident in your" in between
+                self.confident |= self.page and CONFIDENT in between
             elif menu and not choosing and not asked:
                 self.press("a")
-        self.caption, stairs = self.settle(texts)
+        self.caption, stairs = self.settle(texts, sees=key != "Z")
         self.listen(texts)
-        if self.confident and not self.question and not self.done and not (self.reference and self.declined):
+        blocked = self.question and not (self.reference and self.declined)
+        if self.confident and not blocked and not self.done:
             self.confident, texts = False, texts[-1:]
             self.press(0x80 | ord("e"))
             if self.reference:
                 self.press("a")
-                self.hear(texts)
                 self.caption = self.text
             else:
                 if "skills:" in self.screen:
@@ -139,12 +143,18 @@ class Twin:
             self.listen(texts[1:])
         return self.reward()
 
-    def settle(self, texts):
-        """Returns the caption, and the page about the stairs that it may be."""
+    def settle(self, texts, sees=True):
+        """Returns the caption, and the page about the stairs that it may be.
+
+        The release looks for skills in what is shown before each key of its own, but not after those of a spell
+        (`sees`).
+        """
         stairs = last = ""
         self.declined = False
         while self.page or self.line:
-            if self.line:
+            self.confident |= self.reference and sees and CONFIDENT in (stairs or self.text)
+            sees = True
+            if not self.page:
                 self.press("\x1b")
                 stairs = "" if self.reference else stairs
                 continue
@@ -156,6 +166,7 @@ class Twin:
                 return last, ""
         if self.done:
             return last, ""
+        self.confident |= self.reference and sees and CONFIDENT in (stairs or self.text)
         if self.question and not self.left(stairs if stairs and self.reference else self.text):
             self.press("\x1b")
             self.declined = True
@@ -175,9 +186,9 @@ class Twin:
             texts.append(self.text)
 
     def listen(self, texts):
-        for text in texts:
-            self.confident |= "feel more confident in your" in text
-            self.kills += 0 if self.reference else len(re.findall("you kill ", text, re.IGNORECASE))
+        for text in () if self.reference else texts:
+            self.confident |= CONFIDENT in text
+            self.kills += len(re.findall("you kill ", text, re.IGNORECASE))
 
     def reward(self):
         if self.done:
@@ -233,7 +244,7 @@ CHARACTERS = ("mon-hum-neu-mal", "wiz-elf-cha-fem", "bar-orc-cha-mal", "pri-hum-
 
 @pytest.mark.differs(
     "oni",
-    there="the extended actions have seven errors and oddities ([game.py](../../motif_jax/envs/nethack/game.py))",
+    there="the extended actions have six errors and oddities ([game.py](../../motif_jax/envs/nethack/game.py))",
     here="they are corrected",
     reference="as released",
 )
@@ -262,6 +273,42 @@ def test_play_with_rare_texts_is_that_of_the_twin(task, reference):
         captions += compare(game, twin, game_seed(4, SeedStream.TRAIN, episode), random_actions(episode, 1000))
     assert len(captions) > 500
     assert b"You descend the stairs." in captions or task == "staircase"
+
+
+@pytest.mark.parametrize(
+    ("reference", "question", "keys"),
+    [
+        (True, "Pay? [yn]", (rules.ESCAPE, rules.ENHANCE, rules.FIRST)),
+        (True, "Really attack it?", ()),
+        (False, "Pay? [yn]", (rules.ESCAPE,)),
+        (False, "Really attack it?", ()),
+    ],
+)
+@pytest.mark.quick
+def test_the_release_enhances_a_skill_in_the_step_that_declines_a_question(reference, question, keys):
+    game, text = make_game(reference_extended=reference), f"You feel more confident in your skills.  {question}"
+    game._raw = WhisperingEngine(game, lambda number, page, asked: text if asked else "")
+    game.reset(GameSeed(12, 34, 0))
+    game._raw.keys.clear()
+    game.step(KICK)
+    assert game._raw.keys == [rules.EXTENDED_KEYS[KICK], *keys]
+
+
+@pytest.mark.differs(
+    "oni",
+    there="a text after `a`, the letter of a spell, announces no skill, unless it stays when its page is turned",
+    here="it does",
+    reference="as released",
+)
+@pytest.mark.parametrize("reference", [False, True])
+@pytest.mark.quick
+def test_a_text_after_the_letter_of_a_spell_announces_a_skill(reference):
+    game, text = make_game(reference_extended=reference), "You feel more confident in your skills."
+    game.reset(GameSeed(12, 34, 0))
+    game._raw = WhisperingEngine(game, lambda number, page, asked: text if number == 2 else "")
+    game.step(CAST)
+    assert game._raw.keys[:2] == [rules.CAST, rules.FIRST]
+    assert (rules.ENHANCE in game._raw.keys) != reference
 
 
 @pytest.mark.quick

@@ -307,6 +307,17 @@ def test_wrong_values_are_refused_with_one_sentence(name, values):
         refused(name, value)
 
 
+def test_a_flag_of_an_episode_is_no_nan():
+    class Flagged(Walk):
+        figures = {"lucky": bool}
+
+        def measure(self, env):
+            return (NAN,)
+
+    with pytest.raises(ValueError, match="finite numbers of float32"):  # and not True
+        Flagged().game().measure()
+
+
 class Odd(BaseException):
     """An exception of the user's own."""
 

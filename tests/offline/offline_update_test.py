@@ -105,12 +105,13 @@ def test_the_loss_is_that_of_loops_over_numbers(name):
     here="by the number of the agent's tokens",
     reference="as published",
 )
-@pytest.mark.parametrize("changes", [
-    {"double_q": False}, {"value_min": -0.2, "value_max": 0.1}, {"mean_over_all_tokens": True},
-    {"advantage_sign": True},
+@pytest.mark.parametrize(("name", "changes"), [
+    ("awac", {"double_q": False}), ("awac", {"value_min": -0.2, "value_max": 0.1}),
+    ("awac", {"mean_over_all_tokens": True}), ("awac", {"advantage_sign": True}),
+    ("cql", {"value_max": -0.4}), ("cql", {"value_min": 0.4}), ("psi", {"value_max": 1.0}), ("psi", {"value_min": 3.0}),
 ], ids=str)  # fmt: skip
-def test_settings_do_what_they_say(changes):
-    recipe, settings = recipe_of("awac"), replace(SETTINGS, **changes)
+def test_settings_do_what_they_say(name, changes):
+    recipe, settings = recipe_of(name), replace(SETTINGS, **changes)
     state, given = start(recipe, settings)
     weights = Weights(state.learnt, state.target, given)
     wanted, _ = slow_terms.loss_of(recipe, settings, weights, batch_of())

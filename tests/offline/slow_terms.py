@@ -106,9 +106,9 @@ def value_means(recipe, settings, weights, rows):
         y = reward / settings.reward_scale
         after = value(row, following)
         if recipe.hard_max:
-            after = least(row, following).max()
+            after = np.clip(least(row, following).max(), settings.value_min, settings.value_max)
         elif recipe.soft_max:
-            after = lse(least(row, following))
+            after = np.clip(lse(least(row, following)), settings.value_min, settings.value_max)
             y += logits[row, place, action] - lse(logits[row, place])
         y += 0.0 if terminal else settings.discount * after
         goal = to_go[row, place] / settings.reward_scale if recipe.from_returns else q_target

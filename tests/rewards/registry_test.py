@@ -116,3 +116,4 @@ def test_a_person_sets_any_mixture(text, weights):
     plan = parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE)._replace(coefficients=(0.0, 1.0))
     assert registry.find_behaviour(text, plan.record()) == pytest.approx(weights)
     assert registry.find_behaviour("down=2", plan._replace(sum_to_one=False).record()) == (0, 2)
+    refusal(lambda: registry.find_behaviour("down=1+gold=1+down=0", plan.record()), "'down' is named twice")

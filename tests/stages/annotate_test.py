@@ -13,11 +13,11 @@ from host_processes import finished
 from nethack_texts import NETHACK
 from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
-from motif_jax.annotation.annotator import QuestionAnswer
+from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
 from motif_jax.annotation.backends import Lexicon, Server, opened
 from motif_jax.files import read_json
 from motif_jax.preferences.questions import Questions
-from motif_jax.preferences.store import PairDataset
+from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.run import Run
 from motif_jax.stages import annotate
 from motif_jax.structs import Interrupted, UserError
@@ -273,6 +273,31 @@ def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, 
     run_stage(annotate, config, workdir)
     assert read_json(folder / "order.json")["numbers"][: len(order)] == order
     assert labels(workdir, folder.name) == expected(workdir)
+
+
+class Lengths:
+    """Rates a message by its length."""
+
+    model = "lengths"
+
+    def answers(self, questions):
+        for question in filter(None, questions):
+            yield question, QuestionAnswer(len(question.first) / 256)
+
+    def close(self):
+        pass
+
+
+def test_an_interrupted_rating_without_a_cache_keeps_the_pairs_of_rated_messages(workdir):
+    config = get_config(annotate__backend="server", annotate__mode="rate", annotate__cache_dir="")
+    view, gone = annotate.STAGE.view(config.to_dict()), Incomplete("it is gone")
+    captions = len({text for pair in random_pairs(600, events=MANY) for text in pair})
+    with pytest.raises(UserError, match=r"it is gone; \d+ of 600 pairs are labelled") as stopped:
+        annotate.run(view, workdir, lambda backend: Stops(Lengths(), captions * 2 // 3, gone))
+    equal = sum(first == second for first, second in random_pairs(600, events=MANY))
+    assert int(str(stopped.value).split()[3]) > equal + 100  # a quarter of 4/9 of the others are left for bad luck
+    annotate.run(view, workdir, lambda backend: Lengths())
+    assert Preference.UNKNOWN not in labels(workdir, annotate.label_name(view.annotate))
 
 
 def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir):

@@ -1,3 +1,4 @@
+import re
 import shutil
 
 import numpy as np
@@ -5,11 +6,11 @@ import pytest
 import report_workdir
 from annotate_test import Stops
 from conftest import check_stage, get_config, is_complete
-from small_dataset import EVENTS, random_pairs, write_dataset
+from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
 from motif_jax import experiment
-from motif_jax.annotation.annotator import Incomplete
-from motif_jax.annotation.backends import opened
+from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
+from motif_jax.annotation.backends import Prompted, opened
 from motif_jax.captions import encode
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
@@ -18,7 +19,7 @@ from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.pages.figures import Player, arranged, own_of
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.run import Run
-from motif_jax.stages import audit
+from motif_jax.stages import audit, evaluate
 from motif_jax.stages.audit import job
 from motif_jax.stages.export.release import find_results
 from motif_jax.structs import UserError
@@ -86,6 +87,13 @@ def test_the_whole_policy_is_the_agent_and_the_released_one(tmp_path):
     assert [one["greedy"] for one in evaluations] == [False, True]  # not that of one option
 
 
+def test_another_scripted_player_is_audited_rather_than_random_play(tmp_path):
+    for name in ("explorer", "random"):
+        write_player(tmp_path, name, "", 0.5)
+    players = audit.find_players(tmp_path)
+    assert {name: player.name for name, player in players.items()} == {"agent": "explorer", "random": "random"}
+
+
 def test_findings_are_printed_and_reported(workdir, capsys):
     experiment.run(settings().to_dict(), workdir, ["audit"])
     printed = capsys.readouterr().out
@@ -122,6 +130,69 @@ def test_an_interrupted_audit_resumes_with_its_answers(workdir):
     shutil.rmtree(workdir / "audit")
     job.run(view, workdir)
     assert read_json(workdir / "audit/audit.json") == broken
+
+
+class Coin(Prompted):
+    """Rates each message by a coin, or always good ones higher."""
+
+    model, rng = "coin", np.random.default_rng(0)
+
+    def _open(self):
+        return self
+
+    def answers(self, questions):
+        for question in filter(None, questions):
+            yield question, QuestionAnswer(float(self.rng.random() < 0.5) if self.section.model else 0.5)
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("model", ["tossed", ""])
+def test_a_judge_that_rates_is_asked_anew_about_repeats_and_not_about_orders(workdir, capsys, model):
+    config = settings()
+    config.annotate.update(backend="audit_test:Coin", mode="rate", model=model, custom_name="coin")
+    write_dataset(workdir / "dataset", random_pairs(100, events=MANY))
+    (workdir / "dataset/preference").mkdir()
+    np.save(workdir / "dataset/preference/coin.npy", np.zeros(100, np.int8))
+    job.run(audit.STAGE.view(config.to_dict()), workdir)
+    record = read_json(workdir / "audit/audit.json")
+    assert ("repeated questions" in {one["check"] for one in record["findings"]}) == (model == "tossed")
+    why = {one["check"]: one["why"] for one in record["not_looked_at"]}
+    for check in ("both orders", "triples"):
+        assert why[check].startswith("the judge rates single messages"), why
+    asked = r"asks about (\d+) messages, and again about (\d+), whose ratings answer \S+ questions"
+    first, again = re.search(asked, capsys.readouterr().out).groups()
+    assert 10 < int(again) <= int(first) <= 61  # captions of the pool, and no message
+
+
+def test_a_judge_whose_files_were_replaced_is_asked_anew(workdir, monkeypatch, capsys):
+    """Also in write_reward, which asks in the same way."""
+    config = settings()
+    config.annotate.update(backend="audit_test:Coin")
+    for weights in ("one", "two"):
+        monkeypatch.setattr(Coin, "weights", weights)
+        assert not is_complete(audit, config, workdir)
+        job.run(audit.STAGE.view(config.to_dict()), workdir)
+        assert " 0 are answered" in capsys.readouterr().out
+        assert is_complete(audit, config, workdir)
+
+
+@pytest.mark.parametrize("place", ["", "reward", "reward/checkpoints"])
+@pytest.mark.parametrize("value", ["policy.reward_dir", "audit.second_reward_dir"])
+def test_an_audit_and_an_evaluation_are_of_a_reward_as_it_is(workdir, tmp_path, value, place):
+    other = tmp_path / "other"
+    config = get_config("quickstart.py", "toy", **{value.replace(".", "__"): str(other / place)})
+    agent = evaluate.Contender("random", "", 0, False)
+    stamps = set()
+    for seed in (2, 4):  # it is learnt anew
+        shutil.rmtree(other, ignore_errors=True)
+        write_reward(other, seed, "defaultgoal")
+        stamps.add((audit.stamp_of(audit.STAGE.view(config.to_dict()), workdir),
+                    evaluate.stamp(evaluate.STAGE.view(config.to_dict()), workdir, agent)))  # fmt: skip
+    of_audit, of_evaluation = map(set, zip(*stamps, strict=True))
+    assert len(of_audit) == 2
+    assert len(of_evaluation) == 1 + (value == "policy.reward_dir")
 
 
 @pytest.mark.parametrize(("change", "check", "why"), [
@@ -179,8 +250,6 @@ def test_inversions_are_looked_up_in_both_rewards(workdir, tmp_path):
     clear = {one["check"]: one["about"] for one in read_json(workdir / "audit/audit.json")["nothing_found"]}
     assert clear["inversions"].endswith("two rewards")
     assert is_complete(audit, config, workdir)
-    write_json(tmp_path / "other/reward/statistics.json", {"epoch": 2})
-    assert not is_complete(audit, config, workdir)
 
 
 def test_a_file_of_other_trajectories_is_audited_in_place_of_the_agent(tmp_path, capsys):

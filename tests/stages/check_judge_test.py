@@ -60,6 +60,27 @@ def test_a_judge_that_agrees_with_the_rules_passes_and_has_a_page(tmp_path, caps
     assert (tmp_path / "check_judge/index.html").is_file()
 
 
+@pytest.mark.parametrize("changed", ["weights", "goal"])
+def test_a_judge_of_other_files_or_for_another_goal_is_tried_again(tmp_path, monkeypatch, changed):
+    assert run(tmp_path, "right")[1]
+    config = get_config("quickstart.py")
+    config.annotate.update(backend="check_judge_test:Told", model="right", both_orders=1.0, cache_dir="")
+    stage = find_stage("check_judge")
+    assert stage.is_complete(stage.view(config.to_dict()), tmp_path)
+    if changed == "goal":
+        config.annotate.goal = "gold"
+    else:
+        monkeypatch.setattr(Told, "weights", "of other files")
+    assert not stage.is_complete(stage.view(config.to_dict()), tmp_path)
+
+
+def test_captions_with_a_bottom_line_that_the_dataset_lacks_are_refused(tmp_path):
+    write_dataset(tmp_path / "dataset", random_pairs(600, events=MANY))
+    (tmp_path / "dataset/data/blstats.npy").unlink()
+    said = "the dataset has no 'blstats', which moments of NetHack have: choose msg (--config.annotate.captions)"
+    refusal(lambda: run(tmp_path, "right", annotate__captions="msg_minbl"), said)
+
+
 @pytest.mark.parametrize(("judge", "said"), [
     ("wrong", "its agreement with the rules is no better than chance, 0% "),
     ("second", "the better caption of 100% of the pairs changes with their order: it names a place"),

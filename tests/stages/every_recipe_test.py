@@ -13,6 +13,7 @@ from train_values_test import config_for
 from motif_jax import experiment
 from motif_jax.devices.mesh import map_update
 from motif_jax.files import read_json
+from motif_jax.language.hub import read_language_model
 from motif_jax.offline.recipes import RECIPES, recipe_of
 from motif_jax.policies.writing import list_values, play_tokens, read_values
 from motif_jax.stages import offline, train_values
@@ -121,12 +122,26 @@ def test_every_kind_of_recipe_ends_with_the_same_bits_after_a_stop(start, progra
     assert wanted["rows"][0]["valid_loss"] != wanted["rows"][-1]["valid_loss"]
     assert len(programs) == 2 + RECIPES[recipe.partition("+")[0]].plays
 
-    directory, _ = list_values(tmp_path / "stopped")
-    model, _ = read_values(directory)
+    model, _ = read_values(tmp_path / "stopped/values/checkpoints")
     online = {name: leaves for name, leaves in whole.learnt.items() if name not in ("policy", "q")}
     assert_same_bits((model.target, model.online), (whole.target, online))
     if "policy" in whole.learnt:
         assert_same_bits(model.policy, whole.learnt["policy"])
+
+
+def test_the_best_state_by_return_is_written_and_ranked(start, programs, tmp_path, monkeypatch):
+    config, returns, ranked = start.copy_and_resolve_references(), iter([-3.0, -1.0, -2.0]), []
+    config.train_values.update({"recipe": "ilql+joint", "games": 4})
+    monkeypatch.setattr(learning, "make_play", lambda *_: lambda state: next(returns))
+    rank_texts = learning.rank_texts
+    monkeypatch.setattr(learning, "rank_texts", lambda *given: ranked.append(given[-1]) or rank_texts(*given))
+    trained(config, tmp_path, monkeypatch)
+    chosen, (directory, steps) = read_json(tmp_path / "values/summary.json")["checkpoint"], list_values(tmp_path)
+    assert chosen == steps[0] < steps[-1]
+    best, _ = read_values(directory, str(chosen))
+    _, written, _ = read_language_model(tmp_path / "values/policy")
+    assert_same_bits(written, best.policy)
+    assert_same_bits(ranked[0].learnt["policy"], best.policy)
 
 
 GROUPS = {

@@ -1,3 +1,4 @@
+import functools
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ from conftest import refusal
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.mesh import make_mesh
-from motif_jax.files import read_lines
+from motif_jax.files import read_json, read_lines
 from motif_jax.offline.recipes import Running
 from motif_jax.run import Run
 from motif_jax.stages.offline import Session, TrainingJob, best_episodes, train
@@ -29,7 +30,7 @@ class Stop(StopAsked):
         return "SIGTERM" if self.after is not None and self.updates >= self.after else ""
 
 
-def make_job(stop, kill_at=None, broken_at=None, **facts):
+def make_job(stop, kill_at=None, broken_at=None, evaluate=lambda state: float(abs(state["x"]).sum()), **facts):
     def batch(epoch, step):
         return np.float32(np.random.default_rng((epoch, step)).normal())
 
@@ -44,14 +45,14 @@ def make_job(stop, kill_at=None, broken_at=None, **facts):
     facts = {"transcripts": "these"} | facts
     state = {"x": np.ones(3, np.float32), "steps": np.zeros((), np.int32)}
     return TrainingJob("The language model", state, lambda epoch: SIZES[epoch], batch, update,
-                       lambda state: {"loss": float(abs(state["x"]).sum())}, facts, facts)  # fmt: skip
+                       lambda state: {"loss": evaluate(state)}, facts, facts)  # fmt: skip
 
 
 def run(folder, stop=None, pace=PACE, **changes):
     stop = stop or Stop()
     with Hosts() as hosts, Run(folder.parent).stage("train_language", folder.name) as stage:
-        stage.bind({"env": {"world": "wordle"}})
-        return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, make_mesh()))
+        begin = functools.partial(stage.bind, {"env": {"world": "wordle"}, "changes": list(changes)})
+        return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, make_mesh()), begin)
 
 
 def rows(folder):
@@ -76,6 +77,15 @@ def test_rows_say_how_training_and_validation_go(whole):
     with reading(folder / "checkpoints") as checkpoints:
         assert checkpoints.best() == outcome.done.best["steps"]
         assert set(checkpoints.steps()) == {outcome.done.best["steps"], 11, 12}
+
+
+def test_of_equal_evaluations_the_last_is_the_best(tmp_path):
+    """The first may be of what has not learnt anything. They are after 0, 4, 5, 8 and 12 updates."""
+    outcome = run(tmp_path, evaluate=lambda state: 1.0 if state["steps"] < 12 else 2.0)
+    assert outcome.done.best["steps"] == 8
+    with reading(tmp_path / "checkpoints") as checkpoints:
+        assert checkpoints.best() == checkpoints.readable("best")[0] == 8
+        assert checkpoints.steps() == [8, 11, 12]
 
 
 @pytest.mark.parametrize(("how", "at"), [("kill", 1), ("kill", 6), ("kill", 12), ("stop", 4), ("end", 2)])
@@ -109,6 +119,7 @@ def test_another_dataset_is_no_reason_to_go_on(tmp_path):
     with pytest.raises(Stopped):
         run(tmp_path, Stop(2))
     refusal(lambda: run(tmp_path, transcripts="others"), "the transcripts changed since the training")
+    assert read_json(tmp_path / "config.json")["changes"] == []  # the config of the first training stays
 
 
 def test_what_is_not_finite_is_said_and_not_saved(tmp_path):

@@ -1,4 +1,4 @@
-"""ONI's heterogeneous job on SLURM: a real server, a stand-in for the trainer, and the script between them."""
+"""ONI's jobs on SLURM: a real server, a stand-in for the trainer, and the script between them."""
 
 import os
 import signal
@@ -29,6 +29,7 @@ PYTHON = """
     fi
     if [ "$1 $2" != "-m motif_jax.launch" ]; then exec {python} "$@"; fi
     trap 'kill $!; exit {told}' TERM
+    echo "$CUDA_VISIBLE_DEVICES" > {folder}/gpus1; echo $$ > {folder}/group1
     echo "$@" > {folder}/trained.new && mv {folder}/trained.new {folder}/trained
     sleep 10000 & wait $!
 """
@@ -43,13 +44,16 @@ class Job(FakeSlurm):
         })  # fmt: skip
         self.chat = chat
 
-    def submit(self) -> subprocess.Popen:
-        variables = {"SLURMD_NODENAME": "127.0.0.1", "PORT": str(urlsplit(self.chat.url).port), "MODEL": "llama"}
-        variables |= {"SERVER": "exec sleep 10000", "MOTIF_JAX_API_KEY": self.chat.key, "LOOK_EVERY_S": "0.1"}
+    def submit(self, script: str = "oni.sbatch", gpus: str = "") -> subprocess.Popen:
+        variables = {"CUDA_VISIBLE_DEVICES": gpus} if gpus else {}
+        variables |= {"SLURMD_NODENAME": "127.0.0.1", "PORT": str(urlsplit(self.chat.url).port), "MODEL": "llama"}
+        folder = self._folder
+        server = f'echo "$CUDA_VISIBLE_DEVICES" > {folder}/gpus0; echo $$ > {folder}/group0; exec sleep 10000'
+        variables |= {"SERVER": server, "MOTIF_JAX_API_KEY": self.chat.key, "LOOK_EVERY_S": "0.1"}
         variables["FAKE_STATE"] = "RUNNING\nRUNNING"
         variables |= {"SLURM_CPUS_PER_TASK_HET_GROUP_0": "3", "SLURM_CPUS_PER_TASK_HET_GROUP_1": "5"}
         arguments = ["--config=configs/quickstart.py:score", f"--workdir={self._folder}/workdir"]
-        return self.start("launch/slurm/oni.sbatch", *arguments, **variables)
+        return self.start(f"launch/slurm/{script}", *arguments, **variables)
 
     def wait_for(self, name: str) -> str:
         wait_for((self._folder / name).exists)
@@ -92,6 +96,26 @@ def test_training_begins_with_the_model_and_a_signal_saves_and_requeues(tmp_path
     assert slurm.requeued == ["requeue 4711"]
     assert is_gone(server)
     assert is_gone(slurm.process(1))
+
+
+def test_on_one_node_the_last_of_three_gpus_trains_and_the_others_serve(tmp_path, chat):
+    slurm = Job(tmp_path / "fakes", chat)
+    job = slurm.submit("oni_node.sbatch", "4,5,6")
+    arguments = slurm.wait_for("trained").split()
+    assert arguments[-2:] == [f"--config.annotate.server.url={chat.url}", "--config.annotate.model=llama"]
+    assert (slurm.wait_for("gpus0"), slurm.wait_for("gpus1")) == ("4,5\n", "6\n")
+    os.kill(job.pid, signal.SIGTERM)
+    output, _ = finished(job)
+    assert "oni_node.sbatch: not finished, requeued" in output
+    assert slurm.requeued == ["requeue 4711"]
+    assert is_gone(slurm.process(0))
+    assert is_gone(slurm.process(1))
+
+
+def test_one_gpu_is_too_few_for_server_and_trainer(tmp_path, chat):
+    job = Job(tmp_path / "fakes", chat).submit("oni_node.sbatch", "0")
+    _, errors = finished(job, 2)
+    assert "server and trainer need a GPU each, and the job has 1" in errors
 
 
 def test_training_goes_on_without_its_server(tmp_path, chat):

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from conftest import get_config, refusal
 
@@ -12,11 +14,15 @@ WORDLE = {"env.world": "wordle", "transcripts.template": "marks", "language.toke
 PLAYED = WORDLE | {"train_values.recipe": "grpo", "train_values.batch_size": 16, "train_values.group_size": 8,
                    "train_values.games": 8, "decoding.betas": "0"}  # fmt: skip
 RECORDED = {"env.world": "wordle", "collect.collector": "random", "collect.transcripts": 60}
+WITHOUT_LOGITS = {"decoding.include_logits": False}
 TRAINED = {"write_reward.train_for_env_steps": 128, "policy.options": "", "policy.controller": ""}
+HERE = str(Path(__file__).parent)  # a directory that is neither a workdir nor a model
 STAGES = {  # by what is tried: the stage, a config below configs/ with its argument, and values for it
     "annotate": ("annotate", "motif", "score", {}),
+    "model": ("annotate", "motif", "score", {"annotate.backend": "model"}),
     "collect": ("collect", "motif", "score", {}),
     "recording": ("collect", "motif", "score", RECORDED),
+    "reward": ("train_reward", "motif", "score", {}),
     "policy": ("train_policy", "motif", "toy", TOY),
     "options": ("train_policy", "options", "treasure", {}),
     "games elsewhere": ("train_policy", "motif", "toy", {"policy.num_workers": 0, "cluster.game_hosts": 2}),
@@ -24,15 +30,29 @@ STAGES = {  # by what is tried: the stage, a config below configs/ with its argu
     "groups": ("train_policy", "motif", "toy", GROUPS),
     "glam": ("train_policy", "glam_quickstart", "goto_local,unread", {}),
     "glam, evaluated": ("evaluate", "glam_quickstart", "goto_local,unread", {}),
+    "evaluate": ("evaluate", "motif", "score", {}),
+    "written": ("evaluate", "ilql", "wordle", {}),
+    "audit": ("audit", "motif", "score", {}),
+    "report": ("report", "motif", "score", {}),
+    "export": ("export", "motif", "score", {}),
     "cloning": ("train_language", "motif", "score", {"transcripts.import_from": __file__}),
     "values": ("train_values", "motif", "score", WORDLE),
     "values by playing": ("train_values", "motif", "score", PLAYED),
+    "decoding": ("evaluate", "ilql", "wordle", {}),
     "programs": ("write_reward", "options", "treasure", {"annotate.goal": "gold"}),
     "visualize": ("visualize", "motif", "score", {}),
 }
 ROWS = [
     ("annotate", {"annotate.shard": 3, "annotate.num_shards": 3}, "shard must be between 0 and 2, not 3"),
     ("annotate", {"annotate.order": "disagreement", "annotate.num_shards": 2}, "needs all answers in one job"),
+    ("model", {"annotate.model": HERE}, f"there is no config.json in {HERE!r} (--config.annotate.model)"),
+    ("model", {"annotate.model": __file__}, "as a GGUF file: it does not begin with GGUF"),
+    (
+        "model",
+        {"annotate.model": HERE, "annotate.prompt": "reworded", "annotate.prompt_file": "own.toml"},
+        "take the place of 'reworded'",
+    ),
+    ("annotate", {"annotate.backend": "judge", "annotate.cache_dir": f"{__file__}/answers"}, "is not a directory (--"),
     ("recording", {"env.world": "nethack"}, "played by writing or that have prompts"),
     ("recording", {"env.world": "babyai", "collect.branch_player": "random"}, "can branch"),
     ("recording", {"collect.dataset": "/elsewhere"}, "not taken from a dataset"),
@@ -42,10 +62,24 @@ ROWS = [
     ("recording", {"collect.collector": "repeat(2 nobody)"}, "not 'nobody'"),
     ("recording", {"collect.policies": "runs/x"}, "scripted players, not policies"),
     ("recording", {"env.world": "own_worlds:Pictures", "collect.transcripts": 0}, "a dataset cannot keep 'place'"),
+    ("collect", {"collect.dataset": "/nowhere"}, "dataset '/nowhere' has no data/message.npy with pairs"),
+    ("collect", {"collect.dataset": "/nowhere", "collect.policies": "runs/x"}, "no policies play"),
+    ("collect", {"collect.policies": "motif_jax/quickstart,/nowhere"}, "there is no policy in '/nowhere'"),
+    ("reward", {"reward.import_from": "/nowhere.pth"}, "cannot read '/nowhere.pth' as a PyTorch checkpoint"),
+    ("reward", {"reward.import_from": __file__}, "it does not begin like one (--config.reward.import_from)"),
+    ("reward", {"reward.import_from": "/nowhere.pth", "reward.annotators": "llama70b"}, "not learnt from annotations"),
     ("collect", {"collect.segment_length": 6000}, "no episode has 6000 steps"),
     ("collect", {"env.task": "nosuch:Game"}, "cannot use the game 'nosuch:Game' (--config.env.task)"),
+    ("policy", {"policy.train_until": "success"}, "write NAME>=NUMBER or NAME<=NUMBER"),
+    ("policy", {"policy.train_until": "luck>=1"}, "one of return, steps, success"),
+    ("policy", {"policy.train_until": "success>=much"}, "needs a finite number"),
     ("policy", {"policy.num_minibatches": 3}, "24 = 8 steps of a rollout x 1 devices x 3 minibatches"),
     ("policy", {"policy.init_from": "/nowhere"}, "no directory '/nowhere'"),
+    ("policy", {"policy.init_from": HERE}, f"there is no policy in {HERE!r}"),
+    ("policy", {"policy.reward_dir": HERE}, f"there is no reward in {HERE!r}"),
+    ("policy", {"policy.reward_dir": "motif_jax/quickstart", "policy.reward_checkpoint": "7"}, "no checkpoint '7'"),
+    ("policy", {"policy.num_devices": 64}, "64 devices were asked for, but there are "),
+    ("policy", {"policy.fsdp": 3}, "fsdp 3 times tensor 1 must divide the number of devices of this host, "),
     ("policy", {"policy.num_workers": 2}, "synchronous run has at most one worker"),
     ("policy", {"policy.learning_rate_decay": "exponential", "policy.anneal_learning_rate_to": 0.0}, "comes to 0"),
     ("policy", {"policy.extrinsic_coefficient": 0.0}, "needs at least one reward"),
@@ -75,17 +109,26 @@ ROWS = [
     ("online", {"policy.online.order": "uncertain"}, "needs a network, which 'retrieval' lacks"),
     ("online", {"policy.online.kind": "words"}, "needs a file of word vectors"),
     ("online", {"policy.online.init_from": "/none"}, "there is no directory '/none'"),
+    ("online", {"policy.online.init_from": HERE}, f"there is no reward in {HERE!r}"),
+    ("online", {"annotate.backend": "model", "annotate.model": HERE}, "there is no config.json"),
     ("online", {"annotate.backend": "score"}, "cannot be asked during training"),
     ("groups", {"policy.grpo.group_size": 3}, "8 games at once cannot play groups of 3 episodes"),
     ("groups", {"policy.rollout_length": 25}, "whole episodes, of up to 50 steps, but rollouts have 25"),
     ("groups", {"policy.batch_size": 200}, "8 games x 50 steps, or a multiple, not 200"),
     ("groups", {"policy.warmup_steps": 10}, "needs --config.policy.warmup_steps=0"),
     ("glam", {"policy.language.model": "/nowhere"}, "there is no directory '/nowhere'"),
+    ("glam", {"policy.language.model": HERE}, "there is no config.json in"),
     ("glam, evaluated", {"evaluate.variations": "words=synonyms"}, "a variation must be as rewording=synonyms"),
     ("glam, evaluated", {"evaluate.variations": "rewording=synonym"}, "did you mean"),
     ("cloning", {"train_language.batch_size": 8, "train_language.num_parts": 3}, "cannot be split into 3 parts"),
     ("cloning", {"language.width": 16, "language.heads": 3}, "--config.language.width"),
     ("cloning", {"transcripts.path": "/none"}, "--config.transcripts.path"),
+    ("cloning", {"transcripts.path": HERE, "transcripts.import_from": ""}, "transcripts.json': No such file"),
+    ("cloning", {"transcripts.import_from": f"{__file__},/none"}, "cannot read '/none': No such file or directory"),
+    ("cloning", {"transcripts.import_from": HERE}, "it is not a regular file (--config.transcripts.import_from)"),
+    ("cloning", {"language.model": HERE}, "there is no config.json in"),
+    ("values", {"train_values.policy": HERE}, "there is no config.json in"),
+    ("values", {"train_values.max_length": 5000}, "of train_language reads 256 tokens at most, and rows have 5,000"),
     ("values", {"train_values.start": "new"}, "such as ilql+joint"),
     ("values", {"train_values.batch_size": 8, "train_values.num_parts": 3}, "cannot be split into 3 parts"),
     ("values", {"train_values.recipe": "ilql+joint", "language.lora_rank": 2}, "a given policy"),
@@ -93,18 +136,97 @@ ROWS = [
     ("values by playing", {"train_values.group_size": 5}, "16 games cannot be cut into groups of 5"),
     ("values by playing", {"train_values.games": 0}, "chooses its checkpoint by the return of games"),
     ("values by playing", {"decoding.top_k": 3}, "top_k must be 0, top_p 1"),
+    ("values by playing", WITHOUT_LOGITS, "makes all tokens equally probable"),
+    ("values", WITHOUT_LOGITS | {"train_values.recipe": "chai", "train_values.games": 8}, "equally probable"),
+    ("decoding", WITHOUT_LOGITS, "makes all tokens equally probable"),
+    ("decoding", WITHOUT_LOGITS | {"train_values.recipe": "bc", "decoding.betas": "0"}, "equally probable"),
     ("programs", {"write_reward.writer": "server", "annotate.server.url": "localhost:8000"}, "is not an address"),
     ("programs", {"annotate.backend": "score"}, "a judge of captions is asked"),
     ("programs", TRAINED | {"write_reward.chosen_by": "return, "}, "no figure '': choose from return, "),
     ("visualize", {"visualize.export": "film.avi"}, "must end in one of .cast, .gif, .mp4"),
     ("visualize", {"visualize.episode": "bst"}, "unknown episode 'bst'"),
     ("visualize", {"visualize.policy": "runs/x@all"}, "name one policy"),
+    ("visualize", {"visualize.policy": "/nowhere"}, "there is no policy in '/nowhere'"),
+    ("visualize", {"visualize.policy": "motif_jax/quickstart@7"}, "has no checkpoint '7'"),
+    ("visualize", {"visualize.replay": __file__}, "File is not a zip file (--config.visualize.replay)"),
+    ("visualize", {"visualize.replay": "x.npz", "visualize.policy": "random"}, "an episode of some policy already"),
+    ("visualize", {"visualize.replay": "x.npz", "visualize.episode": "7"}, "an episode of some policy already"),
+    ("visualize", {"visualize.policy": "random", "visualize.export": f"{__file__}/x.gif"}, "is not a directory (--"),
+    ("evaluate", {"evaluate.policy": "/nowhere"}, "there is no policy in '/nowhere'"),
+    ("glam, evaluated", {"evaluate.policy": "/nowhere.gguf"}, "there is no file '/nowhere.gguf'"),
+    ("evaluate", {"evaluate.beside": f"random,{HERE}@3"}, f"there is no policy in {HERE!r}"),
+    ("evaluate", {"policy.reward_dir": HERE}, f"there is no reward in {HERE!r}"),
+    ("written", {"evaluate.policy": HERE}, f"there is no values in {HERE!r}"),
+    ("audit", {"audit.second_reward_dir": HERE}, f"there is no reward in {HERE!r}"),
+    ("audit", {"audit.second_judge": f"model:{HERE}"}, "there is no config.json in"),
+    ("audit", {"audit.trajectories": __file__, "audit.second_judge": "rules"}, "is audited alone"),
+    ("report", {"report.runs": "/nowhere"}, "there is no workdir '/nowhere'"),
+    ("export", {"export.to": HERE}, "exists already, or has other files"),
+    ("export", {"export.to": f"{__file__}/release"}, "is not a directory (--config.export.to)"),
+    ("export", {"export.transcripts": "turns", "transcripts.path": HERE}, "transcripts.json': No such file"),
+    ("export", {"export.transcripts": "turns", "export.language": "merged"}, "are written one by one"),
+    # what went before without a sentence: wrong results, or a traceback after other stages
+    ("recording", {"env.options": '{"max_episode_steps": -5}'}, "max_episode_steps must be a whole number from 1"),
+    ("recording", {"env.world": "treasure", "env.options": '{"max_episode_steps": "7"}'}, "max_episode_steps must be "),
+    ("recording", {"env.options": '{"words": 3}'}, "words must be text of up to 4,000 characters, not 3"),
+    (
+        "recording",
+        {"env.world": "guessing", "env.options": '{"timeout_s": 0}'},
+        "timeout_s must be a number from 0.001",
+    ),
+    ("recording", {"env.world": "guessing", "env.options": '{"enough": "x"}'}, "enough must be a number from 0 to 1"),
+    ("recording", {"env.world": "comments", "env.options": '{"patience_s": -1}'}, "patience_s must be a number from"),
+    ("recording", {"env.world": "comments", "env.options": '{"unknown": "x"}'}, "unknown must be a number from -1e+06"),
+    ("recording", {"env.world": "comments", "env.options": '{"scores": 3}'}, "scores must be text"),
+    ("recording", {"collect.collector": "repeat(0)"}, "the number in brackets must be a whole number from 1"),
+    ("policy", {"policy.sources": "json:JSONDecoder:0.1"}, "'json:JSONDecoder' is not a subclass of RewardSource"),
+    ("policy", {"env.world": "own_worlds:Blind", "policy.network": "general"}, "`reads` of the world 'blind' is empty"),
+    ("policy", {"policy.network": "json:JSONDecoder"}, "'json:JSONDecoder': it is not a subclass of flax.nnx.Module"),
+    ("collect", {"env.task": "json:JSONDecoder"}, "the game 'json:JSONDecoder' does not say its `num_actions`"),
+    ("options", {"policy.controller": "game:0"}, "all have the factor 0 teach nothing: 'game:0' (--config.policy.con"),
+    (
+        "options",
+        {"policy.options": "a=gold:0+stairs:0,b=gold"},
+        "teach nothing: 'gold:0+stairs:0' (--config.policy.opt",
+    ),
+    ("glam", {"policy.language.lora_rank": 2}, "low-rank additions to an untrained model learn little"),
+    ("cloning", {"language.lora_rank": 2}, "low-rank additions to an untrained model learn little"),
+    ("values", {"train_values.games": 4, "train_values.games_beta": 0.0}, "beta 0 would play without the values"),
+    (
+        "values",
+        {"train_values.games": 4, "train_values.games_beta": 1e7},
+        "games_beta must be a number from 0 to 1e+06",
+    ),
+    ("decoding", {"decoding.betas": "0,1e39"}, "each beta must be a number such as 4, not '0,1e39'"),  # float32: inf
+    ("visualize", {"visualize.speed": 0.001}, "speed must be a number from 0.002"),
 ]
 
 
 @pytest.mark.parametrize(("what", "values", "said"), ROWS)
-def test_values_that_cannot_work_are_refused_in_one_sentence(what, values, said):
+def test_values_that_cannot_work_are_refused_in_one_sentence(what, values, said, tmp_path):
     stage, file, argument, given = STAGES[what]
     config = get_config(f"{file}.py", argument)
     config.update_from_flattened_dict(given | values)
-    refusal(lambda: experiment.check(config.to_dict(), [stage]), said, "--config.")
+    refusal(lambda: experiment.check(config.to_dict(), [stage], tmp_path), said, "--config.")
+
+
+def test_what_an_earlier_stage_may_still_write_is_not_missed(tmp_path):
+    workdir, release = tmp_path / "w", str(tmp_path / "release")
+    config = get_config("motif.py", "toy")
+    config.policy.reward_dir = config.evaluate.policy = str(workdir)
+    experiment.check(config.to_dict(), ["train_reward", "train_policy", "evaluate"], workdir)
+    refusal(lambda: experiment.check(config.to_dict(), ["train_policy"], workdir), "there is no directory")
+    experiment.check(config.to_dict(), ["train_policy"], workdir, [tmp_path])  # another run may make it
+
+    config.policy.reward_dir, config.evaluate.policy, config.export.to = "", release, release
+    experiment.check(config.to_dict(), ["export", "evaluate"], workdir)
+    refusal(lambda: experiment.check(config.to_dict(), ["evaluate", "export"], workdir), "there is no policy in")
+
+
+def test_a_complete_stage_needs_nothing(tmp_path):
+    config = get_config("motif.py", "toy", collect__dataset="/gone")
+    refusal(lambda: experiment.check(config.to_dict(), ["collect"], tmp_path), "dataset '/gone' has no data")
+    for file in ("dataset/dataset.json", "sections/collect.json"):
+        (tmp_path / file).parent.mkdir()
+        (tmp_path / file).write_text("{}")
+    experiment.check(config.to_dict(), ["collect"], tmp_path)

@@ -3,10 +3,11 @@ import shutil
 
 import numpy as np
 import pytest
-from conftest import get_config
+from conftest import get_config, viewed
 
 from motif_jax import experiment
 from motif_jax.files import read_json, read_lines
+from motif_jax.stages.train_language.model import open_transcripts
 from motif_jax.structs import UserError
 
 TINY = {
@@ -67,10 +68,10 @@ def test_a_trained_model_is_trained_further(trained, tmp_path):
 
 @pytest.mark.quick
 def test_transcripts_of_a_workdir_are_those_that_were_imported(tmp_path):
-    def refused(match, **changes):
-        with pytest.raises(UserError, match=match):
-            experiment.run(config_for(tmp_path, **changes).to_dict(), tmp_path / "run", ["train_language"])
-
     other = shutil.copy(talks(tmp_path / "talks.jsonl"), tmp_path / "other.jsonl")
-    refused("no config.json", language__model=str(tmp_path))  # after it has imported them
-    refused("has other transcripts", transcripts__import_from=str(other))
+    open_transcripts(viewed(config_for(tmp_path), "train_language"), tmp_path / "run", may_import=True)
+    (tmp_path / "talks.jsonl").unlink()  # not needed again
+    experiment.check(config_for(tmp_path).to_dict(), ["train_language"], tmp_path / "run")
+    config = config_for(tmp_path, **{"transcripts.import_from": str(other)})
+    with pytest.raises(UserError, match="has other transcripts"):
+        experiment.run(config.to_dict(), tmp_path / "run", ["train_language"])

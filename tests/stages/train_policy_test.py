@@ -72,6 +72,15 @@ def test_the_toy_world_is_solved(tmp_path):
     assert children() <= before
 
 
+def test_training_ends_when_the_last_episodes_have_reached_a_figure(tmp_path):
+    run(tmp_path, train_for_env_steps=1_000_000, train_until="steps<=1000")  # true once there are 100 episodes
+    summary = read_json(tmp_path / "policy/summary.json")
+    assert summary["episodes"] >= 100
+    assert summary["env_steps"] < 100_000
+    assert is_complete(train_policy, settings(train_for_env_steps=1_000_000, train_until="steps<=1000"), tmp_path)
+    assert not is_complete(train_policy, settings(train_for_env_steps=1_000_000, train_until="success>=2"), tmp_path)
+
+
 def test_a_batch_smaller_than_a_round_of_an_on_policy_algorithm_is_said(tmp_path, capsys):
     config = viewed(settings(algorithm="ppo", batch_size=32))  # two groups of 4 games, 8 steps each
     parts = assemble(config, tmp_path, lambda setting: RewardSources(), 1)

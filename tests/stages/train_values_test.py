@@ -12,12 +12,16 @@ from offline_test import rows
 from motif_jax import experiment
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.files import read_json, write_json
-from motif_jax.language.hub import read_language_model
+from motif_jax.language.config import make_config
+from motif_jax.language.hub import read_language_model, write_language_model
+from motif_jax.language.model import make_language_model
+from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies import writing
 from motif_jax.policies.writing import read_values
 from motif_jax.stages import train_values
 from motif_jax.stages.evaluate.results import print_sweep, report_evaluation
 from motif_jax.stages.report import write_page_over_seeds
+from motif_jax.stages.train_language.model import make_parts, write_model
 from motif_jax.stages.train_values import learning
 from motif_jax.system.runs import PlannedRun
 from motif_jax.transcripts.store import Transcripts
@@ -71,7 +75,7 @@ def test_the_checkpoint_is_chosen_by_return(trained):
     logged = [row for row in logged if "valid_return" in row]
     assert len(logged) >= 3
     assert all(-6 <= row["valid_return"] <= 0 for row in logged)
-    best = max(logged, key=lambda row: row["valid_return"])
+    best = max(logged, key=lambda row: (row["valid_return"], row["steps"]))  # of equal ones the last
     assert summary["checkpoint"] == best["steps"]
     assert (trained / f"run/values/checkpoints/{best['steps']}").is_dir()
 
@@ -90,16 +94,21 @@ def test_values_begin_at_the_mean_reward_to_go(trained):
 
 
 def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_path, capsys):
-    model = trained / "run/language/model"
+    model, store = trained / "run/language/model", Transcripts(trained / "run/transcripts")
     config = config_for(
         trained, transcripts__path=str(trained / "run/transcripts"), language__model=str(model), language__lora_rank=2,
         train_values__num_epochs=1, train_values__evaluate_every=0, train_language__learning_rate=1e-1,
-        train_values__learning_rate=1e-1,
+        train_values__learning_rate=1e-1, train_values__max_length=40,
     )  # fmt: skip
     experiment.run(config.to_dict(), tmp_path / "run", ["train_language", "train_values"])
     printed = capsys.readouterr().out
     assert "train_language learns 128 parameters: weights" in printed
     assert "train_values learns 3,443 parameters: weights" in printed  # with the heads of the values
+    # A guess and its answer have 12 tokens: 40 end within the fourth guess.
+    games = [[turn.reward for turn in one.turns if turn.is_action] for one in map(store.episode, range(len(store)))]
+    lost = [np.count_nonzero(rewards[3:]) for rewards in games]
+    said = f"ilql learns nothing from {sum(lost)} rewards in {np.count_nonzero(lost)} of 300 episodes"
+    assert f"{said}, which come after their first 40 tokens; the longest has 74, and monte_carlo" in printed
     figures = [row["valid_loss"] for row in rows(tmp_path / "run/language") if "valid_loss" in row]
     assert figures[-1] < figures[0]
 
@@ -113,6 +122,22 @@ def test_low_rank_additions_learn_in_place_of_a_models_parameters(trained, tmp_p
     assert changed(cloned[1], values.policy) == set()
     assert changed(values.policy, values.online["trunk"]) == {"attention.q", "attention.v"}
     assert changed(values.policy, values.target["trunk"]) == {"attention.q", "attention.v"}
+
+
+def test_values_stay_with_the_policy_that_they_were_learnt_for(trained, tmp_path):
+    run, config = tmp_path / "run", config_for(trained, train_values__num_epochs=3)
+    shutil.copytree(trained / "run", run, ignore=shutil.ignore_patterns("evaluate", "report"))
+    (run / "values/summary.json").unlink()
+    parts = make_parts(
+        config.language, Transcripts(run / "transcripts"), config.train_language, seed=5, recipe=recipe_of("bc")
+    )
+    write_model(run / "language/model", parts, parts.params)
+    before = {file: file.read_bytes() for file in [run / "values/config.json", *(run / "values/policy").iterdir()]}
+    refusal(lambda: run_stage(train_values, config, run), "the policy changed since the training")
+    assert {file: file.read_bytes() for file in before} == before
+    read_values(run / "values/checkpoints")
+    write_model(run / "values/policy", parts, parts.params)
+    refusal(lambda: read_values(run / "values/checkpoints"), "is not the policy that these values were learnt for")
 
 
 def test_a_run_that_is_killed_at_its_end_still_ranks_texts(trained, tmp_path, monkeypatch):
@@ -215,6 +240,7 @@ def test_templates_whose_texts_have_no_end_are_refused_before_anything_is_played
         made = tokenizers.Tokenizer(tokenizers.models.BPE({letter: at for at, letter in enumerate(letters)}, []))
         made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
         made.save(str(tmp_path / "tokenizer.json"))
+        write_language_model(tmp_path, make_language_model(make_config("gpt2", 256, 8, 1, 2), seed=0))
         changes = {"language__model": str(tmp_path)}
     if tokeniser == "file":
         changes = {"language__model": str(write_gguf(tmp_path / "m.gguf"))}

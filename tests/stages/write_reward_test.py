@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from backends_test import LongerAnnotator
 from chat_server import ChatServer
-from conftest import ROOT, check_stage, get_config, interrupt, viewed
+from conftest import ROOT, check_stage, get_config, interrupt, refusal, viewed
 from train_policy_test import TINY
 
 from motif_jax import experiment
@@ -137,6 +137,14 @@ def test_a_server_is_asked_like_a_judge_and_told_a_goal_in_own_words(tmp_path, m
     (body,) = server.asked
     assert (body["model"], body["reasoning_effort"], "seed" in body) == ("judge", "low", False)
     assert f"The goal: {goal}\n" in body["messages"][-1]["content"]
+
+
+def test_a_judge_that_rates_single_messages_is_refused(tmp_path):
+    config = config_of()
+    config.annotate.update({"backend": "model", "model": "smollm2", "mode": "rate"})
+    refusal(
+        lambda: check_stage(write_reward, config), "mode rate shows it single messages: choose reason or score (--c"
+    )
 
 
 def with_random_model(path, letters="".join(map(chr, range(32, 127))), **values):

@@ -6,9 +6,9 @@ import sys
 import time
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, write_programs
 
-from motif_jax.system.runs import parse_seeds, parse_sweep, plan
+from motif_jax.system.runs import parse_seeds, parse_sweep, plan, run_all
 
 
 @pytest.mark.quick
@@ -44,6 +44,32 @@ def test_each_seed_has_a_workdir_and_the_same_command_skips_what_is_done(launch,
     assert all((folder / "dataset" / "dataset.json").is_file() for folder in folders)
     launch(*command, "--config.seeds_at_once=2", status=0)
     assert all("skipped" in (folder / "log.txt").read_text() for folder in folders)
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("gpus", "at_once", "given"), [
+    (4, 4, {("G0", 0.75), ("G1", 0.75), ("G2", 0.75), ("G3", 0.75)}),
+    (4, 2, {("G0,G1", 0.75), ("G2,G3", 0.75)}),
+    (2, 4, {("G0", 0.375), ("G1", 0.375)}),  # two runs share one
+    (1, 2, {("all", 0.375)}),
+    (4, 1, {("all", 0.75)}),
+])  # fmt: skip
+def test_concurrent_runs_divide_the_gpus(tmp_path, monkeypatch, gpus, at_once, given):
+    listed = "\n".join(f"G{number}" for number in range(gpus))
+    write_programs(tmp_path / "bin", {
+        "nvidia-smi": f"echo '{listed}'",
+        "python": f'echo "${{CUDA_VISIBLE_DEVICES-all}} $XLA_PYTHON_CLIENT_MEM_FRACTION" >> {tmp_path}/given',
+    })  # fmt: skip
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    for name in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8))
+    monkeypatch.setattr("os.sched_setaffinity", lambda *_: None)  # to cores that this machine may lack
+    run_all(plan("4", [], 0), ["--workdir=x"], tmp_path / "runs", at_once)
+    rows = [line.split() for line in (tmp_path / "given").read_text().splitlines()]
+    assert len(rows) == 4
+    assert {(name, float(share)) for name, share in rows} == given
 
 
 def test_a_failed_run_is_named_and_the_others_are_run(launch, tmp_path):

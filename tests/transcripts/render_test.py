@@ -68,7 +68,7 @@ def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
     store = write(tmp_path / "kept", [one for one in episodes if slow_tokens(one, tokeniser, template)[0]])
     renderer = Renderer(store.turns(), tokeniser, template)
     order = np.random.default_rng(0).permutation(len(store))
-    rows = renderer.rows(order, width)
+    rows, lost = renderer.rows(order, width), renderer.rewards_beyond(width)
     for row, index in enumerate(order):
         tokens, agent, reward = slow_tokens(store.episode(index), tokeniser, template)
         assert renderer.lengths[index] == len(tokens)
@@ -78,6 +78,7 @@ def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
         assert rows.segments[row].tolist() == [1] * size + [0] * (width - size)
         assert rows.is_action[row].tolist() == (agent[:size] + [False] * (1 + width - size))[1:]
         cut = sum(reward[width:])
+        assert lost[index] == np.count_nonzero(reward[width:])
         wanted = ([*reward[:size], cut, *[0.0] * (width - size)])[1:]
         np.testing.assert_allclose(rows.reward[row], wanted, atol=1e-6)
         end = render.TERMINAL if store.episode(index).terminal else render.UNFINISHED

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from motif_jax.config.table import Flag, Number
+from motif_jax.config.table import PATH, Flag, Number
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
@@ -202,6 +202,9 @@ class CommentsWorld(TextWorld):
         timeout_s: float = 30.0, patience_s: float = 60.0, cache_dir: str = "",
     ):  # fmt: skip
         super().__init__(max_episode_steps)
+        PATH.check_all(OPTIONS_FLAG, scores=scores, posts=posts, cache_dir=cache_dir)
+        Number(-1e6, 1e6).check_all(OPTIONS_FLAG, scale=scale, shift=shift, unknown=0.0 if unknown is None else unknown)
+        Number(0.001, 1e6).check_all(OPTIONS_FLAG, timeout_s=timeout_s, patience_s=patience_s)  # 0 would wait for ever
         Flag().check_all(OPTIONS_FLAG, noised=noised, include_parent=include_parent)
         self._make = functools.partial(make_scorer, scores, unknown, timeout_s, patience_s, cache_dir)
         self._posts_file = (posts or str(FOLDER / "parents.txt")) if include_parent else ""

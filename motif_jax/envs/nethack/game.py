@@ -376,7 +376,7 @@ class ExtendedGame(NetHackGame):
     The player also answers questions about drinking. Episodes have an additional figure `kills`, the number of times
     that the game said "you kill ". All state is reset at the start of an episode.
 
-    ONI's release differs in seven points, which `reference` reproduces:
+    ONI's release differs in six points, which `reference` reproduces:
 
         1. Questions for the player are found by lower-case words and by substrings: "Drink from the fountain?" is
            declined, and "great" matches "eat".
@@ -385,8 +385,9 @@ class ExtendedGame(NetHackGame):
         3. `a` follows every Z, even if the player does not know a spell, or if Z is the letter of food or a drink.
         4. `kills` counts a message one step later and once, and misses pages that are turned and the last message.
         5. After the keys for a skill, pages and questions are left for the player's next key.
-        6. The message between Z and `a`, which announces no skill here, does so if the game shows a page after `a`.
-        7. In a step that declines a question, no skill is enhanced; it is in a later one.
+        6. A text that it escapes can announce a skill, and so can the one between Z and `a` if the game shows a page
+           after `a`. The texts after `a`, after a question that it declines and after the keys for a skill, and those
+           that a kept "You descend the stairs." hides, do so only if they are still shown after its next key.
     """
 
     keys, names, figures = EXTENDED_KEYS, EXTENDED_NAMES, EXTENDED_FIGURES
@@ -404,6 +405,7 @@ class ExtendedGame(NetHackGame):
         self._kills = 0
         self._confident = False  # a skill can be enhanced
         self._kept = self._last_text = b""
+        self._unseen = False  # whether the release does not look at the next text
 
     def close(self) -> None:
         self._send = None
@@ -417,7 +419,7 @@ class ExtendedGame(NetHackGame):
         answers = bool(internal[IN_QUESTION]) or EAT_PROMPT in message
         if DRINK_PROMPT in message:
             key, answers = offered_key(key, message), True
-        self._last_text = b""
+        self._last_text, self._unseen = b"", False
         raw.step(key)
         if key != CAST or raw.done():
             return
@@ -425,6 +427,7 @@ class ExtendedGame(NetHackGame):
             between = bytes(self._message)
             raw.step(FIRST)
             self._confident |= bool(internal[AT_PAGE]) and CONFIDENT in between
+            self._unseen = True
         elif not answers and internal[AT_PAGE]:  # the page is the menu of spells
             raw.step(FIRST)
 
@@ -432,14 +435,14 @@ class ExtendedGame(NetHackGame):
         self._declined = False  # whether the release has declined a question in this step
         message = super()._settle()
         raw, internal = self._raw, self._internal
-        blocked = internal[IN_QUESTION] or self._declined
+        blocked = internal[IN_QUESTION] and not self._declined
         if self._confident and not raw.done() and not blocked:
             self._confident = False
             stairs = self._kept
             raw.step(ENHANCE)
             if self._reference:
                 raw.step(FIRST)
-                return self._read()
+                return super()._read()
             if internal[AT_PAGE]:
                 raw.step(FIRST)
             message = super()._settle()
@@ -450,7 +453,8 @@ class ExtendedGame(NetHackGame):
     def _read(self) -> bytes:
         """Returns the game's message, and looks for skills and kills in it."""
         text = super()._read()
-        if text != self._last_text:  # a text stays in the buffer while a menu covers it
+        unseen, self._unseen = self._unseen or (self._reference and bool(self._kept)), False
+        if text != self._last_text and not unseen:  # a text stays in the buffer while a menu covers it
             self._last_text = text
             self._confident |= CONFIDENT in text
             if not self._reference:
@@ -464,6 +468,7 @@ class ExtendedGame(NetHackGame):
         return not self._declined
 
     def _escape(self) -> None:
-        super()._escape()
         if self._reference:
-            self._kept = b""
+            self._read()
+            self._kept, self._unseen = b"", self._declined
+        super()._escape()

@@ -96,7 +96,10 @@ class GameSettings:
 
     @property
     def action_names(self) -> tuple[str, ...]:
-        names, number = self.nethack_game.names, int((self.other_game or self.nethack_game).num_actions)
+        game = self.other_game or self.nethack_game
+        if not hasattr(game, "num_actions"):
+            raise UserError(f"the game {self.task!r} does not say its `num_actions` ({TASK_FLAG})")
+        names, number = self.nethack_game.names, int(game.num_actions)
         return names if number == len(names) else tuple(map(str, range(number)))
 
     @property

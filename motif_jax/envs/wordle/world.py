@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.config.table import Flag
+from motif_jax.config.table import PATH, Flag, Whole
 from motif_jax.console import print_line
 from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
@@ -297,7 +297,8 @@ def _player(pick: Pick, first: Pick | None = None) -> Picker:
 def _inner(arguments: Sequence[str], number: int = 0) -> tuple[int, Pick | None]:
     """The arguments of a player, both optional: a number, if it has a default, and the name of another player."""
     if number and arguments and arguments[0].isdigit():
-        number, arguments = max(1, int(arguments[0])), arguments[1:]
+        number, arguments = int(arguments[0]), arguments[1:]
+        Whole(1).check("the number in brackets", FLAG, number)
     name = " ".join(arguments)
     if name and name not in PICKS:
         raise UserError(f"the name in brackets must be one of {', '.join(PICKS)}, not {name!r:.100} ({FLAG})")
@@ -370,6 +371,7 @@ class WordleWorld(TextWorld):
 
     def __init__(self, max_episode_steps: int = 5000, words: str = "small", counted: bool = False):
         super().__init__(max_episode_steps)
+        PATH.check("words", OPTIONS_FLAG, words)
         Flag().check("counted", OPTIONS_FLAG, counted)
         self._words, self._counted = words, counted
 

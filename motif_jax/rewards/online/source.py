@@ -21,7 +21,7 @@ import jax
 import numpy as np
 
 from motif_jax.annotation.annotator import AskingCounts, Incomplete, Question, too_few
-from motif_jax.annotation.backends import CaptionBackend, find_backend, open_judge, opened
+from motif_jax.annotation.backends import CaptionBackend, make_judge, open_judge, opened
 from motif_jax.annotation.stream import TOGETHER, AnsweredItem, Item, OwnProcess, Stream
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.console import print_line
@@ -281,8 +281,8 @@ LONGEST = 300  # characters kept of an answer
 def judge_facts(config: SourcesConfig, texts: Texts) -> dict[str, Any]:
     """Facts that labels depend on, beside the goal."""
     backend = backend_for(config, texts, "defaultgoal")
-    facts = backend.flat_metadata() | ({"weights": backend.weights} if backend.weights else {})
-    facts.pop("goal", None)  # goals change during training
+    facts = backend.identity()
+    del facts["goal"]  # goals change during training
     if str(facts.get("model", "")).startswith(("/", ".", "~")):
         facts["model"] = Path(facts["model"]).name  # wherever the directory lies
     return facts
@@ -292,7 +292,7 @@ def backend_for(config: SourcesConfig, texts: Texts, goal: str) -> CaptionBacken
     """The judge's backend for a goal."""
     online = config.policy.online
     section = judge_section(config.annotate, goal, online.patience_s)
-    return find_backend(section)(section, texts, config.seed, not asks_pairs(online.kind), verdicts=True)
+    return make_judge(section, texts, config.seed, not asks_pairs(online.kind), verdicts=True)
 
 
 def open_stream(config: SourcesConfig, texts: Texts, goal: str, taken: int, at_once: bool) -> Stream:

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from motif_jax.annotation.section import AnnotateSection
 from motif_jax.audit.judge import JudgeAnswers, JudgePlan, describe
 from motif_jax.config.table import PATH, Whole, flatten, shown, value
 from motif_jax.console import print_line
+from motif_jax.devices.releases import needs_saved, saved_facts
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import write_json
@@ -33,7 +35,7 @@ from motif_jax.run import Run
 from motif_jax.stages import Stage, annotate, later
 from motif_jax.stages.annotate import AnnotateConfig, make_backend
 from motif_jax.stages.evaluate import SUMMARY, EvaluateConfig, read_json
-from motif_jax.structs import UserError, naming
+from motif_jax.structs import Need, UserError, naming
 from motif_jax.system.metrics import Progress
 
 # Asks the judges the questions of an audit, each round as one stream; answers that a killed run had are kept.
@@ -48,19 +50,18 @@ def ask(
     config: AnnotateConfig, plan: JudgePlan, file: Path, open_backend: OpenBackend = opened, stage: str = "audit"
 ) -> JudgeAnswers:
     """The answers to all questions, and to the repeats after them. The answer cache is not used."""
-    questions = plan.questions
-    count, texts = len(questions), questions + [questions[at] for at in plan.repeats]
+    count, texts = len(plan.questions), plan.questions + plan.repeated
     if not texts:
         return JudgeAnswers(np.zeros(0), np.zeros(0))
     backend = make_backend(config, verdicts=True)
     with contextlib.closing(open_judge(backend, None, AskingCounts(stage), open_backend)) as asking:
-        metadata = backend.flat_metadata() | {"model": asking.annotator.model, "goal": config.annotate.goal}
+        metadata = backend.identity() | {"model": asking.annotator.model}
         stamp = hashlib.sha256(json.dumps([texts, metadata], sort_keys=True).encode()).hexdigest()
         kept, kept_s = read_json(file) or {}, time.monotonic()
         earlier = kept["answers"] if kept.get("stamp") == stamp else [None] * len(texts)
         yes_of = np.array(earlier, np.float64)  # NaN without an answer
         done = int((~np.isnan(yes_of)).sum())
-        print_line(f"{stage}: asks {describe(plan)}; {done:,} are answered")
+        print_line(f"{stage}: asks {describe(plan, backend.rates)}; {done:,} are answered")
         progress = Progress(stage, len(texts), "answers", done)
         due: dict[Question, int] = {}
 
@@ -101,28 +102,33 @@ def second_section(first: AnnotateSection, named: str) -> AnnotateSection:
     return AnnotateSection(backend="model", model=model, mode="rate", **same)
 
 
-def check_second(config: AnnotateConfig, named: str) -> None:
+def second_config(config: AuditConfig) -> AnnotateConfig:
+    """What the second judge is made from."""
+    second = second_section(config.annotate, config.audit.second_judge)
+    return AnnotateConfig(seed=config.seed, env=config.env, annotate=second)
+
+
+def check_second(config: AuditConfig) -> None:
     """Raises UserError for a second judge that cannot work, or that is the first."""
-    if not named:
+    if not (named := config.audit.second_judge):
         return
-    first, second = config.annotate, second_section(config.annotate, named)
-    alike = [(one.backend, one.model, one.mode) for one in (first, second)]
+    first, second = config.annotate, second_config(config)
+    alike = [(one.backend, one.model, one.mode) for one in (first, second.annotate)]
     if alike[0] == alike[1] or (named == RULES and find_backend(first).by_rules):
         raise UserError(f"the judge {first.backend!r} is the second judge, {shown(named)}: name another ({SECOND})")
     with naming(SECOND):
-        annotate.check(AnnotateConfig(seed=config.seed, env=config.env, annotate=second))
+        annotate.check(second)
 
 
-def ask_second(config: AnnotateConfig, named: str, plan: JudgePlan, file: Path) -> tuple[str, np.ndarray] | str:
+def ask_second(config: AuditConfig, plan: JudgePlan, file: Path) -> tuple[str, np.ndarray] | str:
     """The second judge, and its answers about the first one's pairs in both orders; or the reason for their lack."""
-    if not named:
+    if not (named := config.audit.second_judge):
         return "no second judge is named"
     if not len(plan.pairs):
         return "there are no pairs of captions to ask about"
     own, questions = JudgePlan(), plan.questions
     own.flips = own.both(questions[at] for at in plan.flips[:, 0])
-    second = AnnotateConfig(seed=config.seed, env=config.env, annotate=second_section(config.annotate, named))
-    answers = ask(second, own, file, stage="audit, second judge")
+    answers = ask(second_config(config), own, file, stage="audit, second judge")
     return named, answers.mean(own.flips)
 
 
@@ -166,12 +172,25 @@ def check(config: AuditConfig) -> None:
     if file := config.audit.trajectories:
         if not Path(file).is_file():
             raise UserError(f"there is no file {file!r} (--config.audit.trajectories)")
+        if config.audit.second_reward_dir or config.audit.second_judge:
+            flags = "--config.audit.trajectories, .second_reward_dir, .second_judge"
+            raise UserError(f"a file of trajectories is audited alone, without a second reward or judge ({flags})")
         return
     check_world(config.by_protocol().env)
     annotate.check(config)
-    check_second(config, config.audit.second_judge)
-    if (second := config.audit.second_reward_dir) and not Path(second).is_dir():
-        raise UserError(f"there is no directory {second!r} (--config.audit.second_reward_dir)")
+    check_second(config)
+
+
+def needs(config: AuditConfig, workdir: Path) -> Iterator[Need]:
+    """The judges' files, and the rewards from elsewhere."""
+    section, policy = config.audit, config.policy
+    if section.trajectories:
+        return
+    yield from annotate.needs(config)
+    if section.second_judge:
+        yield from annotate.needs(second_config(config))
+    yield from needs_saved(policy.reward_dir, "reward", "--config.policy.reward_dir", policy.reward_checkpoint)
+    yield from needs_saved(section.second_reward_dir, "reward", "--config.audit.second_reward_dir")
 
 
 def is_complete(config: AuditConfig, workdir: Path) -> bool:
@@ -183,12 +202,16 @@ def is_complete(config: AuditConfig, workdir: Path) -> bool:
 def find_players(workdir: Path) -> dict[str, Player]:
     """The `agent` to audit and `random` play in the same games, if they were evaluated.
 
-    The agent is this workdir's own at its latest checkpoint, else another policy, else random play itself; the whole
-    policy rather than one of its options, and rather than its greedy play.
+    The agent is this workdir's own at its latest checkpoint, else another policy, else a scripted player, else random
+    play itself; the whole policy rather than one of its options, and rather than its greedy play.
     """
     every = [one._replace(name=name) for name, one in Run(workdir).read_each(SUMMARIES, Player).items()]
     every = [one for one in every if not one.protocol and not one.decoding]
-    every.sort(key=lambda one: (one.path == ".", bool(one.path), one.step, not one.option, not one.greedy))
+    every.sort(
+        key=lambda one: (
+            one.path == ".", bool(one.path), one.name != RANDOM, one.step, not one.option, not one.greedy
+        )
+    )  # fmt: skip
     return ({"agent": every[-1]} if every else {}) | {one.name: one for one in every if one.name == RANDOM}
 
 
@@ -199,10 +222,14 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
     reward = [getattr(config.policy, name) for name in ("reward_dir", "reward_checkpoint", "reference_alignment")]
     rules = texts_of(config.env, config.annotate.lexicon).rules().version
     values = [asdict(config.audit), config.seed, reward, decisive, rules, motif_jax.__version__]
+    if not config.audit.trajectories:  # of those, no judge is asked
+        second = [second_config(config)] if config.audit.second_judge else []
+        values.append([make_backend(one, verdicts=True).identity() for one in (config, *second)])
     checksum = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     files = [workdir / "evaluate" / one.name / SUMMARY for one in find_players(workdir).values()]
     files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]
-    files += [Path(second) / "reward" / "statistics.json"] if (second := config.audit.second_reward_dir) else []
+    for other in filter(None, (config.policy.reward_dir, config.audit.second_reward_dir)):
+        files += saved_facts(Path(other), "reward")
     if config.audit.trajectories:
         status = Path(config.audit.trajectories).stat()
         checksum.update(f"{status.st_size} {status.st_mtime_ns}".encode())
@@ -215,6 +242,7 @@ STAGE = Stage(
     config=AuditConfig,
     sections=("audit",),
     check=check,
+    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.stages.audit.job:run"),
     writes="--config.audit.flips, .triples",

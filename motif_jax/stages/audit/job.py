@@ -24,7 +24,7 @@ from motif_jax.preferences.shards import mix, soft_target
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.learnt_source import Reward, load_reward, reward_checksum
 from motif_jax.run import Run, StageRun
-from motif_jax.stages.annotate import label_name
+from motif_jax.stages.annotate import label_name, make_backend
 from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, ask, ask_second, find_players, stamp_of
 from motif_jax.stages.evaluate import EPISODES, keys_of, read_json, read_rows
 from motif_jax.structs import UserError, naming
@@ -65,7 +65,7 @@ def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBacken
     evidence = gather(config, workdir, players, *load_rewards(config, workdir))
     plan = make_plan(evidence, section.flips, section.triples, section.repeats, config.seed)
     answers = ask(config, plan, stage.path / "answers.json", open_backend)
-    opinion = ask_second(config, section.second_judge, plan, stage.path / "second.json")
+    opinion = ask_second(config, plan, stage.path / "second.json")
     found, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
     learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}
     if judge not in learnt_from:
@@ -121,6 +121,7 @@ def gather(
         episodes=_pair_episodes(config, texts, agent, chance),
         judge=judge,
         soft=config.annotate.mode in ("score", RATE) or config.annotate.samples > 1,
+        rates=make_backend(config).rates,
     )
 
 
@@ -253,7 +254,7 @@ def _pair_episodes(
     if isinstance(agent, str) or isinstance(chance, str):
         return agent if isinstance(agent, str) else str(chance)
     by_rules = find_backend(config.annotate).by_rules
-    if config.annotate.mode == RATE and not by_rules:
+    if make_backend(config).rates:
         return "a judge that rates single messages is not asked about whole episodes (--config.annotate.mode)"
     if agent is chance:
         return ONLY_RANDOM

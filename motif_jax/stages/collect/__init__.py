@@ -7,6 +7,7 @@ With `--config.collect.transcripts=N` games are recorded as text.
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import time
@@ -37,7 +38,7 @@ from motif_jax.files import make_anew, read_json, write_array, write_json, write
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.pages.blocks import amount, esc, exact, quoted, table, tiles
 from motif_jax.pages.charts import columns
-from motif_jax.policies.choice import Mixture, parse_mixture
+from motif_jax.policies.choice import Mixture, find, parse_mixture
 from motif_jax.preferences import store as pair_store
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
@@ -45,7 +46,7 @@ from motif_jax.preferences.store import FLAG, PROGRESS, FinishedEpisode, PairDat
 from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
 from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
 from motif_jax.stages.train_policy import Policy
-from motif_jax.structs import ArraySpec, Episode, Interrupted, UserError, legible
+from motif_jax.structs import ArraySpec, Episode, Interrupted, Need, UserError, legible
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import read_array, usable_cores
 from motif_jax.system.metrics import Progress
@@ -198,6 +199,8 @@ def check(config: CollectConfig) -> None:
     section = config.collect
     if section.dataset and section.transcripts:
         raise UserError(f"transcripts are recorded, not taken from a dataset: give one ({FLAG}, {TRANSCRIPTS_FLAG})")
+    if section.dataset and section.policies:
+        raise UserError(f"a dataset is used as it is, and no policies play: give one ({FLAG}, {POLICIES_FLAG})")
     if section.dataset:
         return
     world = check_world(config.env)
@@ -213,6 +216,15 @@ def check(config: CollectConfig) -> None:
         parse_scripted(section.collector, world)
     if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
         check_cluster(config.cluster)
+
+
+def needs(config: CollectConfig, workdir: Path) -> Iterator[Need]:
+    """The dataset to use, or the policies that play."""
+    section = config.collect
+    if section.dataset:
+        yield Need(lambda: PairDataset(section.dataset, section.follow_links), Path(section.dataset))
+    for choice in parse_mixture(section.policies, POLICIES_FLAG) if section.policies else ():
+        yield Need(functools.partial(find, [choice], POLICIES_FLAG), Path(choice.path))
 
 
 def run(config: CollectConfig, workdir: Path) -> None:
@@ -572,6 +584,7 @@ STAGE = Stage(
     sections=(NAME,),
     identity=("", "env", NAME),
     check=check,
+    needs=needs,
     is_complete=is_complete,
     run=run,
     writes="--config.collect.num_pairs, .save_screen, .save_glyphs",

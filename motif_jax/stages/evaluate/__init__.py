@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from motif_jax import files
 from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, flatten, value
-from motif_jax.devices.releases import METADATA, is_release
+from motif_jax.devices.releases import METADATA, is_release, list_saved, needs_saved, saved_facts
 from motif_jax.envs import protocols
 from motif_jax.envs.protocols import TASK, by_protocol, check_protocol
 from motif_jax.envs.texts import Rules, read_texts
@@ -23,6 +23,7 @@ from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, make_replay
 from motif_jax.files import checkpoint_steps, short_name, to_plain
 from motif_jax.language.config import is_language_model, locate_model, model_hash
+from motif_jax.language.hub import check_language_model
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.choice import LAST, find, parse_one
@@ -33,7 +34,7 @@ from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages import Stage, check_cluster, later, with_result
 from motif_jax.stages.train_policy import Policy
 from motif_jax.stages.train_values import ValuesConfig, check_texts_fit
-from motif_jax.structs import UserError, naming
+from motif_jax.structs import Need, UserError, naming
 from motif_jax.system.machine import usable_cores
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
@@ -178,10 +179,8 @@ def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str
         (one,) = find([choice], flag)
         directory, step = Path(one.path), one.step
     else:
-        from motif_jax.policies.writing import list_values  # loads JAX
-
         with naming(f"run --stage=train_values first, {flag}"):
-            directory, steps = list_values(Path(choice.path))
+            directory, steps = list_saved(Path(choice.path), "values")
         chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
         last = chosen if chosen in steps else steps[-1]
         step = last if choice.which == LAST else int(choice.which)  # `read_values` looks for it
@@ -226,12 +225,14 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     checksum = hashlib.sha256(json.dumps(values).encode())
     last = own / str(max(checkpoint_steps(own), default=0))
     played = contender.folder(workdir) / str(contender.step)
-    reward = Path(section["reward_dir"] or workdir) / "reward" / "statistics.json"
+    rewards = [workdir / "reward" / "statistics.json"]
+    if section["reward_dir"]:
+        rewards = saved_facts(Path(section["reward_dir"]), "reward")
     if is_language_model(contender.path):
         decides = section["language"] | {"dtype": section["dtype"], "weights": model_hash(contender.path)}
         checksum.update(json.dumps(decides, sort_keys=True).encode())
     of_player = played.parent / METADATA if is_release(played.parent) else played / WRITTEN
-    for file in (of_player, last / WRITTEN, reward):
+    for file in (of_player, last / WRITTEN, *rewards):
         checksum.update(file.read_bytes() if file.is_file() else b"-")
     return checksum.hexdigest()
 
@@ -341,7 +342,6 @@ def check(config: EvaluateConfig) -> None:
         if policy not in (*world.players, ""):
             policy, _ = split_option(policy)
             if is_language_model(policy):
-                locate_model(policy, flag)
                 check_reads(LANGUAGE, world.specs, world.reads, world.name)
             parse_one(f".{policy}" if policy.startswith("@") or not policy else policy, flag)
     names = protocols.split_variations(section.variations) or section.controls
@@ -361,6 +361,29 @@ def check(config: EvaluateConfig) -> None:
     check_cluster(config.cluster)
 
 
+def needs(config: EvaluateConfig, workdir: Path) -> Iterator[Need]:
+    """The players from elsewhere, and the learnt reward."""
+    for policy, flag in _named(config.evaluate):
+        yield from needs_player(config, workdir, policy, flag)
+    which = config.policy.reward_checkpoint
+    yield from needs_saved(config.policy.reward_dir, "reward", "--config.policy.reward_dir", which)
+
+
+def needs_player(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> Iterator[Need]:
+    """The policy or language model that a value names, unless it is of this workdir, or a scripted player."""
+    world = make_world(config.env)
+    if policy in (*world.players, "") or policy.startswith("@"):
+        return
+    name, _ = split_option(policy)
+
+    def check() -> None:
+        find_all(config, workdir, policy, flag)
+        if is_language_model(name) and not is_text(world.action):
+            check_language_model(name, flag)
+
+    yield Need(check, Path(name if is_language_model(name) else parse_one(name, flag).path))
+
+
 def is_complete(config: EvaluateConfig, workdir: Path) -> bool:
     """Whether every player that the config names has a summary over the wanted number of episodes."""
     try:
@@ -378,6 +401,7 @@ STAGE = Stage(
     sections=("evaluate", "decoding"),
     identity=("", "env"),  # so that compared results are from the same games
     check=check,
+    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.stages.evaluate.play:run"),
     writes="--config.evaluate.replays, .episodes",

@@ -13,16 +13,19 @@ evaluations. Parameters are written exactly, in float32. This module is quick to
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from motif_jax.config.table import PATH, Text, Whole, value
 from motif_jax.devices.releases import is_release
 from motif_jax.envs.worlds import check_world
+from motif_jax.files import check_place
 from motif_jax.stages import Stage, later, without_lock
 from motif_jax.stages.evaluate import EvaluateConfig
-from motif_jax.structs import UserError
+from motif_jax.structs import Need, UserError
 from motif_jax.transcripts.imports import FORMATS
+from motif_jax.transcripts.store import read_stored_record
 
 FLAG = "--config.export"
 
@@ -56,21 +59,45 @@ class ExportConfig(EvaluateConfig):
 
 def check(config: ExportConfig) -> None:
     """Raises UserError for values that cannot work."""
+    section = config.export
     check_world(config.env)
-    if config.export.to:
-        check_output(config.export, Path(config.export.to))
+    if section.transcripts != "none" and section.language != "none":
+        flags = f"{FLAG}.transcripts, .language"
+        raise UserError(f"transcripts and a language model are written one by one: leave one of them at none ({flags})")
+
+
+def needs(config: ExportConfig, workdir: Path) -> Iterator[Need]:
+    """A place for the output, and transcripts from elsewhere."""
+    section, path = config.export, output_of(config.export, workdir)
+    if section.to or section.transcripts == "none":  # the workdir's own file of transcripts is written anew
+        yield Need(lambda: check_output(section, path))
+    if section.transcripts != "none" and config.transcripts.path:
+        source = Path(config.transcripts.path)
+        yield Need(lambda: read_stored_record(source), source)
+
+
+def output_of(section: Export, workdir: Path) -> Path:
+    """The directory to write, or the file of transcripts."""
+    if section.to:
+        return Path(section.to)
+    if section.transcripts != "none":
+        return workdir / f"trl/{section.transcripts}.jsonl"
+    return workdir / ("export" if section.language == "none" else f"language-{section.language}")
 
 
 def check_output(section: Export, path: Path) -> None:
-    """Raises UserError if the output would replace anything other than a release by a release."""
+    """Raises UserError if the output cannot be written, or would replace anything other than a release by a release."""
     replaceable = section.transcripts == "none" and path.is_dir()
     replaceable = replaceable and (not any(path.iterdir()) or (section.language == "none" and is_release(path)))
     if os.path.lexists(path) and not replaceable:
         raise UserError(f"{str(path)!r} exists already, or has other files: name a new one ({FLAG}.to)")
+    check_place(path.parent if section.transcripts != "none" else path, f"{FLAG}.to")
 
 
 STAGE = Stage(
-    config=ExportConfig, sections=("export",), check=check, run=later("motif_jax.stages.export.release:run"),
+    config=ExportConfig, sections=("export",), check=check, needs=needs,
+    run=later("motif_jax.stages.export.release:run"),
     is_complete=lambda config, workdir: False,  # it runs each time it is asked to
+    outside=lambda config: [Path(config.export.to)] if config.export.to else [],
     writes="--config.export.to", memory="--config.export.to", lock=without_lock,
 )  # fmt: skip

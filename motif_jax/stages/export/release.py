@@ -15,9 +15,8 @@ import numpy as np
 import motif_jax
 from motif_jax.config.table import PATH, PATHS, flatten, keys, tables_of
 from motif_jax.console import clean, print_line
-from motif_jax.devices.checkpoints import find_checkpoints
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.devices.releases import PREFIX, ZOO, write_release
+from motif_jax.devices.releases import PREFIX, ZOO, find_checkpoints, write_release
 from motif_jax.envs.protocols import TASK, TITLES, suffix
 from motif_jax.envs.worlds import title
 from motif_jax.language.adapt import merge_low_rank
@@ -35,7 +34,7 @@ from motif_jax.rewards.source import RewardSources, trusted_classes
 from motif_jax.run import Run
 from motif_jax.stages.collect import CollectConfig
 from motif_jax.stages.evaluate import SUMMARY, file_of, read_json
-from motif_jax.stages.export import FLAG, ExportConfig, check_output
+from motif_jax.stages.export import FLAG, ExportConfig, check_output, output_of
 from motif_jax.stages.train_policy import TrainConfig
 from motif_jax.stages.train_reward import RewardConfig
 from motif_jax.structs import UserError
@@ -62,12 +61,12 @@ def run(config: ExportConfig, workdir: Path) -> None:
     """Writes transcripts, a language model, or a release."""
     form, kind = config.export.transcripts, config.export.language
     if form != "none":
-        file = Path(config.export.to or workdir / f"trl/{form}.jsonl")
+        file = output_of(config.export, workdir)
         transcripts = Transcripts(Path(config.transcripts.path or workdir / "transcripts"))
         count = write_trl(transcripts, file, form, config.export.turns_mib)
         print_line(f"export: {count:,} lines of {len(transcripts):,} episodes in {file}")
         return
-    directory = Path(config.export.to or workdir / ("export" if kind == "none" else f"language-{kind}"))
+    directory = output_of(config.export, workdir)
     check_output(config.export, directory)
     if kind != "none":
         export_language(workdir, directory, kind)

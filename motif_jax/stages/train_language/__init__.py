@@ -7,7 +7,9 @@ This module is quick to import; model.py trains.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,17 +17,22 @@ from typing import Any
 from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, deciding, section
 from motif_jax.envs.babyai.manual import EXERCISES, find_manual, read_manual
 from motif_jax.envs.worlds import TABLE as ENV
-from motif_jax.language.config import FOLDER, MODEL, check_model, locate_model
-from motif_jax.language.gguf_file import read_gguf_tokeniser
+from motif_jax.language.config import FOLDER, MODEL, LanguageConfig, check_model
+from motif_jax.language.hub import check_language_model, read_model_tokeniser
 from motif_jax.names import TRANSCRIPT_FORMATS, check_end, find
 from motif_jax.offline.recipes import OfflineSection
 from motif_jax.stages import Experiment, later, offline_stage
-from motif_jax.structs import UserError, naming
+from motif_jax.structs import Need, UserError, naming
+from motif_jax.system.foreign import check_readable
 from motif_jax.system.meeting import find_meeting
-from motif_jax.tokens import FILE, BuiltInTokeniser, LetterTokeniser, Tokeniser, WordTokeniser, read_tokeniser
+from motif_jax.tokens import BuiltInTokeniser, LetterTokeniser, Tokeniser, WordTokeniser
+from motif_jax.transcripts.imports import FLAG as IMPORT_FLAG
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer
+from motif_jax.transcripts.store import FLAG as TRANSCRIPTS_FLAG
+from motif_jax.transcripts.store import read_stored_record
 
+MODEL_FLAG = "--config.language.model"
 MANUAL = "manual"  # a value of `transcripts.import_format`
 BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
 IMPORTS = ("lmrl", "lmrl_wordle", *TRANSCRIPT_FORMATS, "visdial", "reddit", MANUAL, "trl")
@@ -92,14 +99,52 @@ def check(config: CloningConfig) -> None:
     language = config.language
     check_offline(config, config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
+    if language.lora_rank and not language.model:
+        why = "low-rank additions to an untrained model learn little: name a model, or choose lora_rank 0"
+        raise UserError(f"{why} (--config.language.lora_rank, .model)")
     template = config.transcripts.template
-    check_template(language, template, "--config.language.model")
+    check_template(language, template)
     if config.transcripts.import_format == MANUAL and config.transcripts.import_from:
         check_prompts(template)
         for file in find_manuals(config.transcripts.import_from.split(",")):
             read_manual(file)
     if config.transcripts.import_from and (played := find(TRANSCRIPT_FORMATS, config.transcripts.import_format)):
         played.check(config.env)
+
+
+def needs(config: CloningConfig, workdir: Path) -> Iterator[Need]:
+    """The transcripts, and the model to train."""
+    yield from needs_transcripts(config, workdir)
+    yield from needs_model(config, config.language.model, config.train_language, "train_language", MODEL_FLAG)
+
+
+def needs_transcripts(config: TranscriptsConfig, workdir: Path) -> Iterator[Need]:
+    """The directory of transcripts, or the files to import, unless they were imported."""
+    section = config.transcripts
+    if section.path:
+        folder = Path(section.path)
+        yield Need(lambda: read_stored_record(folder, TRANSCRIPTS_FLAG), folder)
+    names = section.import_from.split(",") if section.import_from else ()
+    is_manual = section.import_format == MANUAL  # `check` has read them
+    for name in () if is_manual or (workdir / "transcripts").exists() else names:
+        file = Path(os.path.expanduser(name))
+        yield Need(functools.partial(check_readable, file, IMPORT_FLAG), file)
+
+
+def needs_model(
+    config: TranscriptsConfig, name: str, section: OfflineSection, stage: str, flag: str, writes: bool = False
+) -> Iterator[Need]:
+    """The model `name` to begin with, "" for none, which `stage` trains with the values of its `section`."""
+
+    def check() -> None:
+        model = check_language_model(name, flag)
+        check_trained(model, name, section.max_length, stage, flag)
+        with naming(flag):
+            tokeniser = read_model_tokeniser(Path(name), model)
+        check_tokeniser(tokeniser, config.transcripts.template, writes)
+
+    if name:
+        yield Need(check, Path(name))
 
 
 def check_offline(config: TranscriptsConfig, section: OfflineSection, stage: str) -> None:
@@ -128,25 +173,29 @@ def check_prompts(template: str) -> None:
         )
 
 
-def check_template(
-    language: LanguageSection, template: str, flag: str, directory: str = "", writes: bool = False
-) -> None:
-    """Raises UserError if the model does not exist, or if its tokeniser cannot encode a template.
+def check_template(language: LanguageSection, template: str, directory: str = "", writes: bool = False) -> None:
+    """Raises UserError if the tokeniser of a new model cannot encode a template; that of others is a stage's need.
 
     `directory`: of a model in place of the section's. `writes`: its texts must also end with one token.
     """
-    model = directory or language.model
-    if not model:
-        tokeniser: Tokeniser = BUILT_IN[language.tokeniser].from_texts(())
-    else:
-        path = locate_model(model, flag)
-        if not path.is_file() and not (path / FILE).is_file():
-            return  # errors are raised when the model is read
-        with naming(flag):
-            tokeniser = read_gguf_tokeniser(path) if path.is_file() else read_tokeniser(path / FILE)
+    if not (directory or language.model):
+        check_tokeniser(BUILT_IN[language.tokeniser].from_texts(()), template, writes)
+
+
+def check_tokeniser(tokeniser: Tokeniser, template: str, writes: bool) -> None:
+    """Raises UserError for a tokeniser that cannot encode a template."""
     check_words(tokeniser, template)
     if writes:
         LiveRenderer(tokeniser, TEMPLATES[template])
+
+
+def check_trained(config: LanguageConfig, name: str, max_length: int, stage: str, flag: str) -> None:
+    """Raises UserError if the model `name` cannot be trained, or not on rows of this length."""
+    if config.is_encoder_decoder:
+        raise UserError(f"{name!r} is an encoder-decoder, but only decoders can be trained ({flag})")
+    if config.max_positions and max_length > config.max_positions:
+        rows = f"rows have {max_length:,} (--config.{stage}.max_length, {flag})"
+        raise UserError(f"the model reads {config.max_positions:,} tokens at most, and {rows}")
 
 
 def check_words(tokeniser: Tokeniser, template: str) -> None:
@@ -157,6 +206,6 @@ def check_words(tokeniser: Tokeniser, template: str) -> None:
 
 
 STAGE = offline_stage(
-    "train_language", FOLDER, f"{MODEL}/config.json", config=CloningConfig, check=check,
+    "train_language", FOLDER, f"{MODEL}/config.json", config=CloningConfig, check=check, needs=needs,
     sections=("transcripts", "language", "train_language"), run=later("motif_jax.stages.train_language.model:train"),
 )  # fmt: skip

@@ -38,6 +38,7 @@ from motif_jax.stages.train_language import (
     LanguageSection,
     TranscriptsConfig,
     check_prompts,
+    check_trained,
     check_words,
     find_manuals,
 )
@@ -132,17 +133,13 @@ def make_parts(
             _print_memory(section, training, read_config(directory), types, stage, recipe)
             graph, params, config = read_language_model(directory, types)
             tokeniser: Tokeniser = read_model_tokeniser(directory, config)
-        if config.is_encoder_decoder:
-            raise UserError(f"{section.model!r} is an encoder-decoder, but only decoders can be trained ({flag})")
     else:
         tokeniser = BUILT_IN[section.tokeniser].from_texts(transcripts.texts())
         options: dict[str, Any] = {"eos_token_id": tokeniser.end_id, "pad_token_id": 0}
         options["n_positions" if section.family == "gpt2" else "max_position_embeddings"] = max_length
         config = make_config(section.family, tokeniser.size, section.width, section.layers, section.heads, **options)
         graph, params = nnx.split(make_language_model(config, types, seed=seed))
-    if config.max_positions and max_length > config.max_positions:
-        rows = f"rows have {max_length:,} (--config.{stage}.max_length, {flag})"
-        raise UserError(f"the model reads {config.max_positions:,} tokens at most, and {rows}")
+    check_trained(config, section.model, max_length, stage, flag)
     params = jax.tree.map(np.asarray, params)
     parts = LanguageParts(as_functions(graph, config), params, tokeniser, config, graph)
     if not section.lora_rank:
@@ -200,8 +197,7 @@ def train(config: CloningConfig, workdir: Path) -> None:
         parts = make_parts(config.language, session.transcripts, section, config.seed, recipe=recipe)
         renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
         job = make_job(config, session, "The language model", recipe, parts, renderer, figures)
-        session.stage.bind(config)
-        training = train_offline(job, session)
+        training = train_offline(job, session, lambda: session.stage.bind(config))
         if session.stage.writes:
             finish(session.stage, parts, job, training.done)
 

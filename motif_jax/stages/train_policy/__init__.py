@@ -5,28 +5,35 @@ Here are its config and the checks, without JAX; loop.py trains.
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from motif_jax.actors.pool import check_groups
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, deciding, part, value
-from motif_jax.devices.releases import check_saved
-from motif_jax.envs.own_code import load_class
+from motif_jax.console import clean
+from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.world import World, is_text, space_of
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
 from motif_jax.learner.settings import GroupSettings, LearnerSection, find_algorithm
 from motif_jax.names import ALGORITHMS, POLICY_SECTIONS, PROMPT_NETWORKS, check_end, find
-from motif_jax.networks.kinds import BY_SPECS, FIXED, check_reads, find_prompt_network, is_own
+from motif_jax.networks.kinds import BY_SPECS, FIXED, check_own, check_reads, find_prompt_network, is_own
 from motif_jax.policies.decoding import LanguageSection
-from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_plan
+from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_plan, to_number
 from motif_jax.rewards.section import ANCHORED, RewardsSection
 from motif_jax.stages import SUMMARY, Stage, check_cluster, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate import AnnotateConfig
-from motif_jax.structs import UserError
+from motif_jax.structs import Need, UserError
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.meeting import find_meeting
+from motif_jax.system.sizing import ask_jax, check_devices
+
+RECENT = 100  # episodes over which the progress line and `train_until` average
+UNTIL = "--config.policy.train_until"
 
 
 @dataclass(frozen=True)
@@ -75,6 +82,9 @@ class Keeping:
     train_for_seconds: float = value(
         0.0, Number(0, MANY_SECONDS), "seconds to train from the first update; 0: no limit"
     )
+    train_until: str = value(
+        "", Text(), "also end when a mean over the last 100 episodes is reached, as in success>=0.95 or steps<=20"
+    )
     save_every_steps: int = value(10_000_000, Whole(1, 10**15), "steps between checkpoints")
     save_every_s: float = value(
         600.0,
@@ -121,6 +131,22 @@ def finished(section: Policy, env_steps: int, seconds: float) -> bool:
     return env_steps >= section.train_for_env_steps or bool(limit and seconds >= limit)
 
 
+def parse_until(text: str) -> tuple[str, str, float]:
+    """Parses `success>=0.95` into name, comparison and number."""
+    match = re.fullmatch(r"\s*(\w+)\s*(>=|<=)\s*(\S+)\s*", text)
+    if not match:
+        raise UserError(f"write NAME>=NUMBER or NAME<=NUMBER, as in success>=0.95, not {clean(text, 40)!r} ({UNTIL})")
+    return match[1], match[2], to_number(match[3])
+
+
+def has_reached(section: Policy, recent: Mapping[str, Any]) -> bool:
+    """Whether the figures of the last RECENT episodes, of which `recent` has the means, are those to end with."""
+    if not section.train_until or recent["count"] < RECENT:
+        return False
+    name, comparison, wanted = parse_until(section.train_until)
+    return bool(recent[name] >= wanted if comparison == ">=" else recent[name] <= wanted)
+
+
 def takes_turns(section: Policy) -> bool:
     """Whether games wait while the learner works: in synchronous runs, and for algorithms that are on-policy."""
     return section.synchronous or find_algorithm(section.algorithm).on_policy
@@ -159,7 +185,8 @@ def is_complete(config: TrainConfig, workdir: Path) -> bool:
         return False
     done = read_json(file)
     saved = (workdir / "policy" / "checkpoints" / str(done["checkpoint"])).is_dir()
-    return saved and finished(config.policy, done["env_steps"], done["seconds"])
+    reached = has_reached(config.policy, done["recent_episodes"])
+    return saved and (reached or finished(config.policy, done["env_steps"], done["seconds"]))
 
 
 def check(config: TrainConfig) -> None:
@@ -177,7 +204,7 @@ def check(config: TrainConfig) -> None:
         raise UserError(f"{what} (--config.policy.max_episode_steps)")
     check_reads(section.network, world.specs, world.reads, world.name)
     if is_own(section.network):
-        load_class(section.network, "network", "--config.policy.network")
+        check_own(section.network)
     if network := find_prompt_network(section.network):
         network.check(section)
     plan, algorithm = find_plan(config), find_algorithm(section.algorithm)
@@ -210,6 +237,11 @@ def check(config: TrainConfig) -> None:
             "on-policy, cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)"
         )
     check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
+    if section.train_until:
+        name, _, wanted = parse_until(section.train_until)
+        figures = ("return", "steps", "success", *world.figures)
+        if name not in figures or not math.isfinite(wanted):
+            raise UserError(f"{section.train_until!r} needs a finite number and one of {', '.join(figures)} ({UNTIL})")
     check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
 
 
@@ -225,8 +257,27 @@ def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) ->
     if which not in ("last", "best") and not which.isdecimal():
         what = f"unknown checkpoint {which!r} of the reward: choose last, best or the number of an epoch"
         raise UserError(f"{what} (--config.policy.reward_checkpoint)")
-    check_saved(section.init_from, "--config.policy.init_from")
-    check_saved(section.reward_dir, "--config.policy.reward_dir")
+
+
+def needs(config: TrainConfig, workdir: Path) -> Iterator[Need]:
+    """Policy, reward and language model to begin with, the files of the rewards, and devices."""
+    section = config.policy
+    yield from needs_saved(section.init_from, "policy", "--config.policy.init_from")
+    yield from needs_saved(section.reward_dir, "reward", "--config.policy.reward_dir", section.reward_checkpoint)
+    for choice in chosen(config):
+        yield from choice.needs(config)
+    if network := find_prompt_network(section.network):
+        yield from network.needs(section)
+    is_here = not (config.cluster.address or find_meeting(config.distributed))  # others know their own devices
+    if is_here and (section.num_devices > 1 or section.fsdp * section.tensor > 1):  # asking takes seconds
+        yield Need(lambda: check_own_devices(section))
+
+
+def check_own_devices(section: Policy) -> None:
+    """Raises UserError if this machine has too few devices, or the batch cannot be cut for them."""
+    if devices := ask_jax():
+        check_devices(section.num_devices, section.fsdp, section.tensor, devices, "--config.policy")
+        check_batch(section, (section.num_devices or devices.number) // section.tensor, hosts=1)
 
 
 STAGE = Stage(
@@ -235,6 +286,7 @@ STAGE = Stage(
     identity=("", "env", "policy"),
     unused=lambda config: [] if ANCHORED.when(vars(config.policy.online)) else ["policy.online.anchor"],
     check=check,
+    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.stages.train_policy.loop:train"),
     writes="--config.policy.keep_checkpoints, .milestone_every_steps",

@@ -110,7 +110,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
                     collector.playing(done, num_hosts, player.calls)
                 continue
             seconds = done.seconds if host == 0 else 0.0  # the summary has those of the first host
-            vote = Vote.END if finished(section, done.env_steps, seconds) else Vote.GO_ON
+            over = finished(section, done.env_steps, seconds) or (host == 0 and collector.reached())
+            vote = Vote.END if over else Vote.GO_ON
             own_games = pool.next_episode - host * EPISODES_PER_HOST
             own = own_games, collector.episodes, batch.steps if batch else 0
             vote, others = hosts.agree(Vote.STOP if stop.asked else vote, own)

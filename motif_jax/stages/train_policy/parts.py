@@ -57,7 +57,16 @@ from motif_jax.rewards.registry import GAME, LEARNT, ONLINE, OptionPlan, behavio
 from motif_jax.rewards.source import RewardSources, Setting, trusted_classes
 from motif_jax.run import Metrics
 from motif_jax.stages import make_pool, workers_of
-from motif_jax.stages.train_policy import Policy, Profile, TrainConfig, check_batch, splits_steps, takes_turns
+from motif_jax.stages.train_policy import (
+    RECENT,
+    Policy,
+    Profile,
+    TrainConfig,
+    check_batch,
+    has_reached,
+    splits_steps,
+    takes_turns,
+)
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError, naming
 from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
 
@@ -462,7 +471,6 @@ def add_up(figures: list[np.ndarray], names: tuple[str, ...]) -> dict[str, float
 UNPAID = 1_000_000  # steps without a reward, after which a message says so
 FEW_CALLS = 2  # of the policy, whose time is measured
 LEARNING = 3  # times the time of a call: forward and backward
-RECENT = 100  # episodes that the progress line averages
 EXTREMES = {"min": min, "max": max}
 Group = tuple[int, int]  # of games: a worker's number, and the group's in it
 Ended = tuple[EpisodeInfo, dict[str, float]]  # an episode, and its return by reward source
@@ -518,7 +526,8 @@ class MetricsCollector:
         self._timers_before: dict[str, float] = {}
         self._written, self._steps = time.monotonic(), done.env_steps
         self._seen, self._told = (0, 0.0), False
-        self._bar: Any = metrics and Progress("train_policy", section.train_for_env_steps, "steps", done.env_steps)
+        total = None if section.train_for_seconds else section.train_for_env_steps
+        self._bar: Any = metrics and Progress("train_policy", total, "steps", done.env_steps)
         self._audit: FlightAudit | None = None
         # an update that the device may not have finished: its number, the steps after it, its batch and metrics
         self._pending: tuple[int, int, RolloutBatch, dict[str, jax.Array]] | None = None
@@ -608,6 +617,11 @@ class MetricsCollector:
             f"for all {left:,} (--config.policy.train_for_env_steps, .batch_size, .num_epochs)"
         )
 
+    def reached(self) -> bool:
+        """Whether the last episodes have the figure that ends training."""
+        until = self._section.train_until
+        return bool(until) and has_reached(self._section, summarise_recent(list(self.recent), self.figures))
+
     def read_metrics(self) -> str:
         """Reads the last update's metrics from the device; returns an error message if the loss is not finite."""
         if not self._pending:
@@ -654,7 +668,7 @@ class MetricsCollector:
             notes |= {"depth": f"{recent['max_depth']:.1f}"} if "max_depth" in recent else {}
             notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
         steps, seconds = self._section.train_for_env_steps, self._section.train_for_seconds
-        if seconds and done.seconds:  # time ends the run: estimate its steps
+        if seconds and done.seconds >= 1:  # time ends the run: estimate its steps
             self._bar.expect(min(steps, round(done.env_steps * seconds / done.seconds)))
         self._bar.update(done.env_steps, **notes)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,10 @@ from motif_jax.files import read_json
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.store import NAME, PairDataset, annotation_folder, digest_of, fingerprint
 from motif_jax.rewards.registry import to_number
+from motif_jax.rewards.statistics import IMPORT_FLAG, check_published
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.annotate import AnnotateConfig, label_name
-from motif_jax.structs import UserError
+from motif_jax.structs import Need, UserError
 
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 AUTO = "auto"
@@ -134,7 +136,17 @@ def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str
 
 def check(config: RewardConfig) -> None:
     """Raises UserError for values that cannot work."""
-    parse_annotators(config.reward.annotators)
+    section = config.reward
+    parse_annotators(section.annotators)
+    if section.import_from and section.annotators:
+        raise UserError(f"a published reward is not learnt from annotations: give one ({IMPORT_FLAG}, {FLAG})")
+
+
+def needs(config: RewardConfig, workdir: Path) -> Iterator[Need]:
+    """The published reward."""
+    if config.reward.import_from:
+        file = Path(config.reward.import_from)
+        yield Need(lambda: check_published(file), file)
 
 
 def is_complete(config: RewardConfig, workdir: Path) -> bool:
@@ -163,6 +175,7 @@ STAGE = Stage(
     sections=("reward",),
     identity=("", "reward"),
     check=check,
+    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.stages.train_reward.fitting:train"),
     artefacts=lambda workdir: with_result(workdir / FOLDER),

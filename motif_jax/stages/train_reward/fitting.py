@@ -34,8 +34,8 @@ from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, count, mix, soft_target, to_codes
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.rewards import preference, statistics
-from motif_jax.rewards.learnt_source import FLAG, read_checkpoint, read_quantiles
-from motif_jax.rewards.statistics import RewardStatistics, compare
+from motif_jax.rewards.learnt_source import read_checkpoint, read_quantiles
+from motif_jax.rewards.statistics import IMPORT_FLAG, RewardStatistics, compare
 from motif_jax.run import Head, Run, StageRun, date_of
 from motif_jax.stages.annotate import TITLE as PREFERENCES
 from motif_jax.stages.annotate import aim_of, label_bar, label_name, open_dataset, sentence
@@ -322,7 +322,7 @@ def finish(
     history = metadata["history"]
     last = history[-1]
     summary = metadata | {
-        "best_epoch": min(history, key=lambda row: row["loss"])["epoch"],
+        "best_epoch": min(history, key=lambda row: (row["loss"], -row["epoch"]))["epoch"],
         "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }
     neutral = neutral_reward(rewards, data)
@@ -379,7 +379,7 @@ def import_published(config: RewardConfig, stage: StageRun) -> None:
         print_line(f"{STAGE}: {doubt}")
     network = TrainReward().network
     _, like = preference.make_reward_model(network, 0)
-    params = rebuild(like, arrays, file, FLAG)
+    params = rebuild(like, arrays, file, IMPORT_FLAG)
     state = preference.TrainState(params, optax.adam(config.reward.learning_rate).init(params), preference.zero_sums())
     metadata: dict[str, Any] = {
         "epoch": epoch, "model": network, "history": [], "annotators": {}, "labels": {},

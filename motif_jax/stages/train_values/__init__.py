@@ -7,16 +7,29 @@ This module is quick to import; learning.py trains.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from motif_jax.config.table import PATH, Number, Text, Use, Whole, table_of
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import check_world
+from motif_jax.language.config import FOLDER as FOLDER_OF_POLICY
+from motif_jax.language.config import MODEL
+from motif_jax.language.hub import read_config
 from motif_jax.offline.recipes import GroupLearning, OfflineSection, Recipe, ValueTerms, deciding, names, recipe_of
 from motif_jax.policies.decoding import DecodingSection, check_decoding, decoding_in_training
 from motif_jax.stages import later, offline_stage
-from motif_jax.stages.train_language import CloningConfig, check_offline, check_template
-from motif_jax.structs import UserError, refuse
+from motif_jax.stages.train_language import (
+    MODEL_FLAG,
+    CloningConfig,
+    check_offline,
+    check_template,
+    check_trained,
+    needs_model,
+    needs_transcripts,
+)
+from motif_jax.structs import Need, UserError, refuse
 from motif_jax.system.meeting import find_meeting
 
 REPLIES = Use("chai", lambda recipe, _: recipe.of_replies)
@@ -38,7 +51,7 @@ class TrainValues:
     games: int = deciding(
         0, Whole(0, 10**6), "games per evaluation, whose mean return selects the checkpoint; 0: keep the last"
     )
-    games_beta: float = deciding(4.0, Number(0), "factor of Q - V in these games", only_for=GAMES)
+    games_beta: float = deciding(4.0, Number(0, 1e6), "factor of Q - V in these games", only_for=GAMES)
 
 
 @dataclass(frozen=True)
@@ -98,15 +111,38 @@ def check(config: ValuesConfig) -> None:
             f"{section.start!r}: choose lora_rank 0 (--config.language.lora_rank, {flag}.recipe, .start)",
         ),
     )
-    model = f"{flag}.policy" if section.policy else "--config.language.model"
-    check_template(config.language, config.transcripts.template, model, section.policy, writes=True)
+    check_template(config.language, config.transcripts.template, section.policy, writes=True)
     if section.games:
         world = check_world(config.env)
         if not isinstance(world, TextWorld):
             raise UserError(f"the world {world.name!r} is not played by writing, but by actions ({flag}.games)")
+        if recipe.shifts and not section.games_beta:
+            raise UserError(f"beta 0 would play without the values, and choose the best by chance ({flag}.games_beta)")
         check_decoding(recipe, [decoding_in_training(recipe, config.decoding, section.games_beta)])
     if section.games or recipe.of_replies:
         check_texts_fit(config)
+
+
+def needs(config: ValuesConfig, workdir: Path) -> Iterator[Need]:
+    """The transcripts, and the policy."""
+    section = config.train_values
+    yield from needs_transcripts(config, workdir)
+    flag = "--config.train_values.policy" if section.policy else MODEL_FLAG
+    model = section.policy or config.language.model
+    yield from needs_model(config, model, section, "train_values", flag, writes=True)
+    if not model and section.start != "new":
+        yield Need(lambda: check_rows_fit(config, workdir))
+
+
+def check_rows_fit(config: ValuesConfig, workdir: Path) -> None:
+    """Raises UserError if the policy that train_language has made, or will make, cannot read the rows."""
+    made, flag = workdir / FOLDER_OF_POLICY / MODEL, "--config.train_language.max_length"
+    limit, rows = config.train_language.max_length, config.train_values.max_length
+    if made.is_dir():
+        check_trained(read_config(made), str(made), rows, "train_values", flag)
+    elif rows > limit:
+        flags = f"--config.train_values.max_length, {flag}"
+        raise UserError(f"the model of train_language reads {limit:,} tokens at most, and rows have {rows:,} ({flags})")
 
 
 def check_groups(config: ValuesConfig) -> None:
@@ -139,6 +175,6 @@ def check_texts_fit(config: ValuesConfig) -> None:
 
 
 STAGE = offline_stage(
-    "train_values", FOLDER, config=ValuesConfig, sections=("train_values",), check=check, more_identity=more_identity,
-    unused=unused, run=later("motif_jax.stages.train_values.learning:train"),
+    "train_values", FOLDER, config=ValuesConfig, sections=("train_values",), check=check, needs=needs,
+    more_identity=more_identity, unused=unused, run=later("motif_jax.stages.train_values.learning:train"),
 )  # fmt: skip

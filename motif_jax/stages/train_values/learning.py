@@ -23,8 +23,9 @@ from jax.sharding import Mesh
 
 from motif_jax.config.table import describe_changed, table_of
 from motif_jax.console import print_line
+from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.mesh import map_update, replicate, shard
-from motif_jax.devices.parameters import sum_of_arrays
+from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import SeedStream
@@ -42,7 +43,7 @@ from motif_jax.policies.decoding import decoding_in_training
 from motif_jax.policies.writing import POLICY, Played, ValueModel, ValueWriter, allowed_tokens, play_games, play_tokens
 from motif_jax.run import StageRun
 from motif_jax.stages import is_first_host, offline
-from motif_jax.stages.offline import FINITE, LanguageParts, Session, TrainingJob
+from motif_jax.stages.offline import FINITE, Done, LanguageParts, Session, TrainingJob
 from motif_jax.stages.train_language.model import make_parts, make_renderer, new_params, open_transcripts, write_model
 from motif_jax.stages.train_values import FOLDER, ValuesConfig, ValuesSection, unused_values
 from motif_jax.structs import UserError
@@ -74,15 +75,18 @@ def train(config: ValuesConfig, workdir: Path) -> None:
         parts = make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe=recipe)
         renderer = renderer_of(config, recipe, transcripts, parts)
         job = make_values_job(config, recipe, session, parts, renderer)
-        goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
-        if stage.writes and not (recipe.learns_policy and goes_on):
-            write_model(folder / POLICY, parts, parts.params)  # so that the folder can be used alone
-        stage.bind(config)
-        training = offline.train(job, session)
+
+        def begin() -> None:
+            goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
+            if stage.writes and not (recipe.learns_policy and goes_on):
+                write_model(folder / POLICY, parts, parts.params)  # so that the folder can be used alone
+            stage.bind(config)
+
+        done = offline.train(job, session, begin).done
         if stage.writes:
-            state = training.state
+            state = chosen_state(stage, job, done)
             rankings = rank_texts(config, recipe, parts, renderer, transcripts, state) if recipe.per_token else None
-            finish(stage, parts, job, training, rankings)
+            finish(stage, parts, job, done, state, rankings)
 
 
 def renderer_of(config: ValuesConfig, recipe: Recipe, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
@@ -108,12 +112,8 @@ def make_values_job(
         (section.value_min, section.value_max),
     )  # fmt: skip
     writer = ValueWriter(model, as_drawn=recipe.plays)  # the policy at the start of training, without values
-    early = renderer.agent_texts_with(live.stop)  # texts of several lines with the template "lines"
-    if early and session.stage.writes:
-        print_line(
-            f"{STAGE}: {early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, "
-            "where writing would end (--config.transcripts.template)"
-        )
+    if session.stage.writes:
+        report_lost(recipe, renderer, live.stop, section.max_length)
     play = make_play(config, parts, writer) if section.games and session.stage.writes else None
 
     def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
@@ -136,6 +136,23 @@ def make_values_job(
     if recipe.plays:
         job = by_playing(job, config, parts, writer, session.mesh)
     return job
+
+
+def report_lost(recipe: Recipe, renderer: Renderer, stop: int, max_length: int) -> None:
+    """Prints lines about texts that writing would end early, and about rewards that values do not learn from."""
+    early = renderer.agent_texts_with(stop)  # texts of several lines with the template "lines"
+    if early:
+        print_line(
+            f"{STAGE}: {early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, "
+            "where writing would end (--config.transcripts.template)"
+        )
+    lost = renderer.rewards_beyond(max_length)
+    if recipe.has_values and not recipe.from_returns and lost.any():
+        print_line(
+            f"{STAGE}: {recipe.name} learns nothing from {lost.sum():,} rewards in {(lost > 0).sum():,} of "
+            f"{len(lost):,} episodes, which come after their first {max_length:,} tokens; the longest has "
+            f"{renderer.lengths.max():,}, and monte_carlo learns from all (--config.train_values.max_length, .recipe)"
+        )
 
 
 def reply_source(config: ValuesConfig, model: ValueModel, mesh: Mesh) -> offline.ReplySource:
@@ -174,7 +191,6 @@ def rank_texts(
     """The texts with the highest advantages, and ranks of an expert's texts, for values per token."""
     section = config.train_values
     _, held = offline.choose_episodes(section, recipe, transcripts, config.seed)
-    state = jax.device_get(state)
     state = state._replace(learnt=parts.whole(state.learnt), target=parts.whole(state.target))
     readers = make_readers(parts.language, state, (section.value_min, section.value_max))
     width = min(section.max_length, int(renderer.lengths.max()))
@@ -182,17 +198,27 @@ def rank_texts(
     return Rankings(best, ranks(readers, renderer, transcripts, width))
 
 
+def chosen_checkpoint(done: Done) -> int:
+    """The number of the checkpoint that decoding reads: the best by the return of games, or the last."""
+    return int(done.best["steps"] if "valid_return" in done.best else done.steps)
+
+
+def chosen_state(stage: StageRun, job: TrainingJob, done: Done) -> OfflineState:
+    """The state in this checkpoint, on the host."""
+    folder = stage.path / "checkpoints"
+    _, arrays, _ = read_saved(folder, "language model", str(chosen_checkpoint(done)))
+    return rebuild(job.state, leaves_by_path(arrays["train"]), folder)
+
+
 def finish(
-    stage: StageRun, parts: LanguageParts, job: TrainingJob, training: offline.Training, rankings: Rankings | None
+    stage: StageRun, parts: LanguageParts, job: TrainingJob, done: Done, state: OfflineState, rankings: Rankings | None
 ) -> None:
-    """Writes the policy, if it was learnt, the report's part and the summary; prints a line."""
-    done = training.done
-    if "policy" in training.state.learnt:
-        write_model(stage.path / POLICY, parts, training.state.learnt["policy"])
+    """Writes the policy of the chosen state, if it was learnt, the report's part and the summary; prints a line."""
+    if "policy" in state.learnt:
+        write_model(stage.path / POLICY, parts, state.learnt["policy"])
     if rankings:
         stage.write("rankings", rankings)
-    chosen = done.best["steps"] if "valid_return" in done.best else done.steps  # decoding reads it
-    size = sum(array.size for array in jax.tree.leaves(training.state.learnt))
+    chosen, size = chosen_checkpoint(done), sum(array.size for array in jax.tree.leaves(state.learnt))
     result = {"recipe": job.metadata["recipe"], "checkpoint": chosen, "parameters": size}
     offline.write_summary(stage, job, done, result, *(blocks_of_rankings(rankings) if rankings else ()))
     best = f"best validation loss {done.best['valid_loss']:.4f}, which says little about play"

@@ -8,23 +8,25 @@ The best program by the judge's agreement on pairs of episodes becomes `write_re
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.backends import check_server
 from motif_jax.config.table import Number, Text, Whole, value
+from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.protocols import TASK
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
-from motif_jax.language.config import locate_model
+from motif_jax.language.hub import check_language_model
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.stages import Stage, annotate, find_stage, later, with_result
 from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.stages.evaluate import EvaluateConfig, keys_of, rules_of
 from motif_jax.stages.train_policy import Profile
-from motif_jax.structs import UserError
+from motif_jax.structs import Need, UserError
 
 STAGE_NAME = WRITTEN
 FLAG = f"--config.{STAGE_NAME}"
@@ -124,12 +126,15 @@ def check(config: WriteConfig) -> None:
     parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
     find_readable(world)
     annotate.check(config, of_captions=True)
+    if annotate.make_backend(config).rates:
+        raise UserError(
+            "the judge compares whole episodes, and mode rate shows it single messages: choose reason or score "
+            "(--config.annotate.mode)"
+        )
     if config.write_reward.writer not in (SCRIPTED, MODEL):
         check_server(config.annotate.server)
-    if config.write_reward.writer == MODEL:
-        if not config.annotate.model:
-            raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
-        locate_model(config.annotate.model, "--config.annotate.model")
+    if config.write_reward.writer == MODEL and not config.annotate.model:
+        raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
     if config.write_reward.train_for_env_steps:
         names = [*keys_of(world.figures), *rules_of(world).names]
         for by in config.write_reward.figures:
@@ -137,6 +142,17 @@ def check(config: WriteConfig) -> None:
                 raise UserError(f"the games have no figure {by!r}: choose from {', '.join(names)} ({FLAG}.chosen_by)")
         for stage, view in stages_of(config):
             stage.check(view)
+
+
+def needs(config: WriteConfig, workdir: Path) -> Iterator[Need]:
+    """What the judge, the writer and the trainings need, and the learnt reward."""
+    policy, model = config.policy, config.annotate.model
+    yield from annotate.needs(config)
+    if config.write_reward.writer == MODEL:
+        yield Need(lambda: check_language_model(model, "--config.annotate.model"), Path(model))
+    yield from needs_saved(policy.reward_dir, "reward", "--config.policy.reward_dir", policy.reward_checkpoint)
+    for stage, view in stages_of(config) if config.write_reward.train_for_env_steps else ():
+        yield from stage.needs(view, workdir)
 
 
 def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
@@ -172,6 +188,7 @@ STAGE = Stage(
     sections=(STAGE_NAME,),
     identity=("", "env", STAGE_NAME),
     check=check,
+    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.stages.write_reward.job:write"),
     artefacts=lambda workdir: with_result(workdir / STAGE_NAME, "round-0", BEST),
