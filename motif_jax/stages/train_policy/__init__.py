@@ -210,6 +210,9 @@ def check(config: TrainConfig) -> None:
             "on-policy, cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)"
         )
     check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
+    if section.bootstrap == "inferred" and not section.discount:
+        what = "the bootstrap 'inferred' divides by the discount, which must be above 0"
+        raise UserError(f"{what} (--config.policy.discount, .bootstrap)")
     check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
 
 

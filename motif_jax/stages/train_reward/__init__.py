@@ -135,6 +135,9 @@ def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str
 def check(config: RewardConfig) -> None:
     """Raises UserError for values that cannot work."""
     parse_annotators(config.reward.annotators)
+    if config.reward.message == "none" and config.reward.reads_only_messages and not config.reward.import_from:
+        what = "a reward must read something: with message 'none', it needs blstats, crop or glyphs"
+        raise UserError(f"{what} (--config.reward.message, .blstats, .crop, .glyphs)")
 
 
 def is_complete(config: RewardConfig, workdir: Path) -> bool:
