@@ -43,7 +43,7 @@ class ControlSection:
     bootstrap_on_switch: bool = deciding(True, Flag(), "end an option's return where another follows it")
     exploration: float = deciding(1.0, Number(0, 1e6), "decisions' exploration weight, relative to actions'")
     anneal_exploration_to: float = deciding(
-        1.0, Number(0, 1e6, above=True), "final share of it, at train_for_env_steps; exponential decay"
+        1.0, Number(0, 1e6, above=True), "final share of it, at the limit of steps or seconds; exponential decay"
     )
     heads: str = deciding("in_effect", Text(("in_effect", "all")), "choices in the loss: in effect, or all")
     coefficients: str = deciding(
@@ -225,7 +225,7 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
 class Repeatable:
     """Repeatable runs."""
 
-    synchronous: bool = value(False, Flag(), "bit-identical runs, with at most one worker")
+    synchronous: bool = value(False, Flag(), "bit-identical runs, with at most one worker; schedules count steps alone")
 
 
 @dataclass(frozen=True)

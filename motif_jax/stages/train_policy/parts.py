@@ -336,7 +336,7 @@ def make_place(parts: TrainerParts) -> Callable[[Arrays], PlacedBatch]:
 
 
 def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
-    """Adds the position in the schedules, in batches of steps that were played."""
+    """Adds the position in the schedules, in batches of steps that were played; the highest of all hosts counts."""
     columns = rollouts.first.shape[1] // jax.process_count()
     return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
 
