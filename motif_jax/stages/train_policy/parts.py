@@ -260,6 +260,7 @@ def start_or_resume(
         state, frozen, done = whole["learner"], whole["frozen"], TrainingProgress(**metadata["progress"])
     elif config.policy.init_from:
         state, frozen = read_initial(config, parts)
+    parts.sources.check_state()
     hosts.agree(Vote.GO_ON)
     hosts.check_same("a state", [step, state, frozen, parts.sources.arrays()])
     if checkpoints:
