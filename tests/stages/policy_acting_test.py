@@ -4,16 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import assert_same_bits
-from general_test import SPECS, observations
-from language_test import PROMPTS, as_prompts, options
-from q_learning_test import OPTIONS
 
 from motif_jax.envs.world import ActionSpace
-from motif_jax.envs.worlds import make_world
 from motif_jax.networks.actions import CHOICES, OptionHeads
-from motif_jax.networks.kinds import to_record
-from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model, play
+from motif_jax.policies.model import Model, PolicyPlayer, play
 from motif_jax.rewards.registry import mixtures
 
 pytestmark = pytest.mark.quick
@@ -109,40 +103,6 @@ def test_one_array_each_way_has_the_bits_of_many(model, monkeypatch):
             assert one.dtype == other.dtype
             assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
     assert [sum(isinstance(one, np.ndarray) for one in inputs) for inputs in sent] == [1] * 4
-
-
-SPACES = [ActionSpace(sizes=(2, 3)), ActionSpace(low=(0.0, -1), high=(1.0, 2))]
-PLAN = {"names": ["gold", "stairs"], "lengths": [1, 4]}
-GENERAL = {"network": "general", "num_actions": 5, "dtype": "float32", "reads": to_record(SPECS)}
-NETWORKS = {
-    "general": GENERAL,
-    "choices": GENERAL | {"action_space": SPACES[0].record()},
-    "numbers": GENERAL | {"num_actions": 4, "action_space": SPACES[1].record()},
-    "options": GENERAL | {"options": PLAN},
-    "mixtures": GENERAL | {"options": PLAN | {"coefficients": [0, 1], "sum_to_one": True}},
-    "small": {"network": "small", "num_actions": 23, "dtype": "bfloat16"},
-    "llama": options("llama"), "t5": options("t5"), "drrn": OPTIONS,
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_network_plays_the_same_with_one_array_each_way(name):
-    """As on a GPU and as on a CPU: of calls of one to three groups, with games that begin an episode."""
-    model = make_policy_model(NETWORKS[name], 3)
-    apart, together = (PolicyPlayer(model, num_games=6, group_size=2, seed=0) for _ in range(2))
-    apart._apart = True
-    specs = SPECS if "reads" in NETWORKS[name] else make_world({}).specs
-    for call, games in enumerate(([0, 1, 2, 3, 4, 5], [4, 5], [2, 3, 0, 1], [1])):
-        seen = as_prompts([PROMPTS[(call + game) % len(PROMPTS)] for game in games])
-        if "prompt" not in model.reads:
-            seen = observations(len(games), specs={one: specs[one] for one in model.reads}, seed=call)
-        first = np.array(games) % 3 == call
-        one, other = (
-            player({key: array.copy() for key, array in seen.items()}, first.copy(), np.array(games))
-            for player in (apart, together)
-        )
-        assert_same_bits(one, other)
-    assert one[0].shape[:1] == (1,)
 
 
 def test_any_number_of_games_is_answered_with_one_program_per_size():
