@@ -46,7 +46,7 @@ engine=
 arguments=()
 example=quickstart # a config, and the flag that says the goal to it
 home=runs/quickstart
-goal_flag() { echo "--config.annotate.goal=$1"; }
+goal_flag() { if [ ! "$plays" ]; then echo "--config.annotate.goal=$1"; fi; }
 config_of() { # the config for the goal $1
   case $example-$1 in
     quickstart-gold | quickstart-stairs) echo "configs/goals.py:$1${on_gpu:+,gpu}" ;;
@@ -74,7 +74,6 @@ choose_device() { # for the workdir $1: a GPU where there is one, unless the wor
 }
 plays= # what an example without goals plays
 case ${1:-} in
-  oni) goal_flag() { echo "--config.policy.online.goals=$1@0"; } ;;
   glam) plays=BabyAI-Text ;;
   ilql) plays="games of words" ;;
   options) plays=treasure ;;
@@ -82,7 +81,6 @@ case ${1:-} in
   code:gold) plays="for gold in NetHack" level=gold ;;
   code:*) fail "unknown game '${1#code:}': write code, code:doorkey or code:gold" ;;
 esac
-if [ "$plays" ]; then goal_flag() { :; }; fi
 case ${1:-} in
   watch)
     install dev
@@ -244,7 +242,6 @@ for goal in "${wanted[@]}"; do
   choose_device "$workdir"
   say "motif_jax: $(config_of "$goal") in $workdir"
   steer=("$(goal_flag "$goal")")
-  if [ "$judge" ] && [ "$example" = oni_quickstart ]; then steer+=("--config.annotate.goal=$goal"); fi # of check_judge
   python -m motif_jax.launch --config="$(config_of "$goal")" --workdir="$workdir" ${steer[0]:+"${steer[@]}"} \
     ${compare[@]+"${compare[@]}"} ${arguments[@]+"${arguments[@]}"} || status=$?
   if [ "${status:-0}" != 0 ]; then

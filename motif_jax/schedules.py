@@ -5,6 +5,8 @@ Each function makes an optax schedule: `start` at first, `share * start` after `
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax.numpy as jnp
 import optax
 
@@ -21,7 +23,7 @@ def schedule(name: str, start: float, share: float, steps: int) -> optax.Schedul
 
 def linear(start: float, share: float, steps: int) -> optax.Schedule:
     """A straight line."""
-    return lambda count: jnp.float32(start) + (start * share - start) * jnp.minimum(count / steps, 1.0)
+    return lambda count: jnp.float32(start) + (start * share - start) * _passed(count, steps)
 
 
 def cosine(start: float, share: float, steps: int) -> optax.Schedule:
@@ -31,4 +33,9 @@ def cosine(start: float, share: float, steps: int) -> optax.Schedule:
 
 def exponential(start: float, share: float, steps: int) -> optax.Schedule:
     """By the same share in each step."""
-    return lambda count: start * jnp.float32(share) ** jnp.minimum(count / steps, 1.0)
+    return lambda count: start * jnp.float32(share) ** _passed(count, steps)
+
+
+def _passed(count: Any, steps: int) -> Any:
+    """The share of the steps that has passed. `steps` may be too many for an int32, as which JAX would take an int."""
+    return jnp.minimum(count / float(steps), 1.0)

@@ -244,7 +244,6 @@ def test_a_language_model_is_checked_and_then_judges_also_a_goal_in_own_words(tm
     judge = JUDGE.format(tmp_path / "my model.gguf")
     assert call.endswith(f" {judge} --stage={stages} --config.check_judge.anyway=True")
     assert "--config.annotate.goal=find gold, and more " in call
-    assert ("--config.policy.online.goals=find gold, and more@0 " in call) == bool(example)
     assert f"--workdir={tmp_path / 'a b'}-find-gold-and-more-" in call
     assert "--judge=" in done.stdout
 
@@ -276,7 +275,7 @@ def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp
 ])  # fmt: skip
 def test_examples_run_with_their_configs_and_say_what_else_there_is(tmp_path, example, config, hint):
     done, (call,) = quickstart(tmp_path, *example.split(), "--config.seed=3")
-    goal = "-gold --config.policy.online.goals=gold@0" if "--goal" in example else ""
+    goal = "-gold --config.annotate.goal=gold" if "--goal" in example else ""
     assert call.endswith(f"--config=configs/{config} --workdir={tmp_path / 'a b'}{goal} --config.seed=3")
     assert hint in done.stdout
 

@@ -25,7 +25,7 @@ from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.rewards.learnt_source import Captioned, RewardTable, captioned_facts
-from motif_jax.rewards.section import SECTION, OnlineValues, check_past, parse_goals, turn_at
+from motif_jax.rewards.section import SECTION, OnlineValues, check_past, online_section, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, Setting
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import open_regular
@@ -60,7 +60,7 @@ class WordsSource(Captioned):
 
     @classmethod
     def make(cls, setting: Setting) -> WordsSource:
-        section = setting.config.policy.online
+        section = online_section(setting.config)
         vectors = read_vectors(Path(section.vectors).expanduser())
         texts = texts_of(setting.config.env, setting.config.annotate.lexicon)
         sentences = [goal_text(texts, turn.goal) for turn in parse_goals(section.goals)]

@@ -24,7 +24,9 @@ from motif_jax.structs import ArraySpec, Interrupted, Stopped, UserCodeError, Us
 from motif_jax.system.errors import find_refusal
 
 PACKAGE = f"{Path(__file__).parent.parent}/"
-CALLERS = tuple(f"{PACKAGE}envs/{name}.py" for name in ("gym_world", "arena_world", "text_game"))  # of user code
+CALLERS = tuple(  # of user code
+    f"{PACKAGE}envs/{name}.py" for name in ("gym_world", "arena_world", "text_game", "sequential", "nethack/world")
+)
 WORLD_FLAG, TASK_FLAG, OPTIONS_FLAG = "--config.env.world", "--config.env.task", "--config.env.options"
 LIBRARIES = {"importlib", "numpy", "jax", "jaxlib", "flax", "optax"}  # called by this package
 dtype_of = functools.cache(np.dtype)
@@ -166,10 +168,10 @@ class StrictRows(np.ndarray):
         return np.asarray(super().__getitem__(index))
 
 
-def check_rewards(rewards: np.ndarray, named: tuple[str, str]) -> None:
-    """Raises UserError if recorded rewards are not finite. `rewards`: one per game. [E] float32"""
-    if not np.isfinite(rewards).all():
-        reward = rewards[~np.isfinite(rewards)][0]
+def check_rewards(rewards: Any, named: tuple[str, str]) -> None:
+    """Raises UserError if recorded rewards are not finite. `rewards`: one per game, an array or a view. [E] float32"""
+    if not (finite := np.isfinite(rewards)).all():
+        reward = np.asarray(rewards)[~finite][0]
         raise UserError(f"{named[0]} gave the reward {reward}, which is not a finite number of float32 ({named[1]})")
 
 

@@ -138,7 +138,7 @@ class Rollouts(NamedTuple):
     reward_inputs: dict[str, jax.Array]  # of the intrinsic reward; may be empty. [T, B, ...]
     control: Any = ()  # choices of a policy with options, by name (options.py). [T, B] each
     group: Any = ()  # of grpo and gigpo (below): `played` and `visit`, [T, B], and perhaps `index`, [1, N]
-    schedule_position: Any = ()  # steps played before, in batches; else schedules count updates. [1, B] float32
+    schedule_position: Any = ()  # of the batch, in updates; (): the learner's version. [1, B] float32
 
 
 class Targets(NamedTuple):

@@ -31,7 +31,9 @@ class LearnerSection:
     num_minibatches: int = deciding(1, Whole(1), "minibatches per pass")
     discount: float = deciding(0.99, Number(0, 1), "discount factor")
     learning_rate: float = deciding(1e-4, Number(0, above=True), "learning rate of Adam")
-    anneal_learning_rate_to: float = deciding(1.0, Number(0, 1e6), "final share of it, at train_for_env_steps")
+    anneal_learning_rate_to: float = deciding(
+        1.0, Number(0, 1e6), "final share of it, at the limit of steps or seconds"
+    )
     learning_rate_decay: str = deciding("linear", Text(tuple(SCHEDULES)), "the way to this share")
     learning_rate_warmup: int = deciding(0, Whole(0, 10**9), "optimizer steps to rise from 0, for pretrained networks")
     adam_eps: float = deciding(1e-6, Number(0, 1, above=True), "Adam's epsilon")
@@ -45,7 +47,9 @@ class LearnerSection:
     )
     value_coefficient: float = deciding(0.5, Number(0, 1e6), "weight of the value loss")
     exploration_coefficient: float = deciding(0.003, Number(0, 1e6), "coefficient of the entropy bonus")
-    anneal_exploration_to: float = deciding(1.0, Number(0, 1e6), "final share of it, at train_for_env_steps; linear")
+    anneal_exploration_to: float = deciding(
+        1.0, Number(0, 1e6), "final share of it, at the limit of steps or seconds; linear"
+    )
     clip_rho: float = deciding(1.0, Number(0, above=True, infinite=True), "clipping of V-trace's rho")
     clip_c: float = deciding(1.0, Number(0, above=True, infinite=True), "clipping of V-trace's c")
     gae_lambda: float = deciding(0.95, Number(0, 1), "ppo: lambda of generalised advantage estimation")

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import optax
 
 from motif_jax.devices.mesh import DATA, total
+from motif_jax.envs.world import WAIT
 from motif_jax.learner import losses
 from motif_jax.learner.losses import Rollouts, Samples, Unroll, log_ratio_of_episodes, minibatch
 from motif_jax.learner.options import Control
@@ -58,6 +59,12 @@ def init_state(params: Any, settings: Settings, group: GroupSettings | None = No
     reference = jax.tree.map(jnp.copy, params) if group and group.reference_coefficient else ()
     optimizer_state = jax.jit(make_optimizer(settings).init)(params)  # one program, not one per shape of a parameter
     return LearnerState(params, optimizer_state, jnp.zeros((), jnp.int32), reference)
+
+
+def position_of(rollouts: Rollouts, version: jax.Array) -> jax.Array:
+    """The position in the schedules, in updates: that of the rollouts, if they have one; inside a mapped function."""
+    given = rollouts.schedule_position
+    return jax.lax.pmax(given.max(), DATA) if len(given) else version
 
 
 def learning_rate(settings: Settings, position: jax.Array, optimizer_state: Any) -> jax.Array:
@@ -103,8 +110,7 @@ def make_policy_update(
     assert isinstance(algorithm, PolicyGradient)
 
     def update(state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
-        given = rollouts.schedule_position
-        position = jax.lax.pmax(given.max(), DATA) if len(given) else state.version
+        position = position_of(rollouts, state.version)
         rollouts = rollouts._replace(schedule_position=())
         check(rollouts)
         with jax.named_scope("rewards"):
@@ -128,7 +134,7 @@ def make_policy_update(
             if algorithm.on_policy:  # the effect of all steps; and 0 up to rounding
                 metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
                 metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
-        metrics |= over_all(data.valid if group else valid, lag, rewards)
+        metrics |= over_all(data.valid if group else valid, lag, rewards, rollouts.action)
         good = (metrics["finite"] > 0) & (metrics["valid_fraction"] > 0)
         state = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, state)
         return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
@@ -215,10 +221,15 @@ def check(rollouts: Rollouts) -> None:
     chex.assert_tree_shape_prefix(others, (num_steps, batch))
 
 
-def over_all(valid: jax.Array, lag: jax.Array, rewards: TrainingRewards) -> Metrics:
-    """Metrics over all samples, including those that are too old."""
-    _, extrinsic, intrinsic = rewards
-    samples = {"valid_fraction": valid, "lag_mean": lag, "extrinsic_reward": extrinsic, "intrinsic_reward": intrinsic}
+def over_all(valid: jax.Array, lag: jax.Array, rewards: TrainingRewards, action: jax.Array) -> Metrics:
+    """Metrics over all samples, including those that are too old; rewards are those of steps that were played."""
+    samples = {"valid_fraction": valid, "lag_mean": lag}
     means = jax.tree.map(lambda mean: mean / total(1.0), total(jax.tree.map(jnp.mean, samples)))
+    played = action != WAIT if action.ndim == 2 else jnp.ones(action.shape[:2], bool)
+    weight = losses.weigh(played)
+    means |= total({
+        "extrinsic_reward": losses.part_of_mean(rewards.extrinsic, weight),
+        "intrinsic_reward": losses.part_of_mean(rewards.intrinsic, weight),
+    })  # fmt: skip
     lag_min, lag_max = losses.extremes(lag, jnp.ones_like(lag, bool))
     return means | {"lag_min": lag_min, "lag_max": lag_max}

@@ -43,7 +43,7 @@ class ControlSection:
     bootstrap_on_switch: bool = deciding(True, Flag(), "end an option's return where another follows it")
     exploration: float = deciding(1.0, Number(0, 1e6), "decisions' exploration weight, relative to actions'")
     anneal_exploration_to: float = deciding(
-        1.0, Number(0, 1e6, above=True), "final share of it, at train_for_env_steps; exponential decay"
+        1.0, Number(0, 1e6, above=True), "final share of it, at the limit of steps or seconds; exponential decay"
     )
     heads: str = deciding("in_effect", Text(("in_effect", "all")), "choices in the loss: in effect, or all")
     coefficients: str = deciding(
@@ -78,7 +78,7 @@ KINDS = (*JUDGED, *ONLINE_REWARDS)
 LOOKED_UP = ("retrieval", *ONLINE_REWARDS)  # kinds without a network
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"  # flag
-GOALS = f"{SECTION}.goals"
+GOALS, GOAL = f"{SECTION}.goals", "--config.annotate.goal"
 
 
 def asks_pairs(kind: str) -> bool:
@@ -104,7 +104,9 @@ class OnlineValues:
     kind: str = deciding(
         "retrieval", Text(KINDS), "retrieval: labels are looked up; words: closeness to the goal; others: a network"
     )
-    goals: str = value("defaultgoal@0", Text(longest=4000), "goals with their first steps: defaultgoal@0,gold@2000000")
+    goals: str = value(
+        "", Text(longest=4000), "goals with their first steps: defaultgoal@0,gold@2000000; empty: annotate.goal"
+    )
     threshold: float = deciding(0.5, Number(0, 1, above=True, below=True), "probabilities above are worth 1")
     floor: float = deciding(-0.5, Number(-1e6, 1e6), ".anchor=none or words: scores up to this are worth 0")
     anchor: str = deciding(
@@ -145,6 +147,12 @@ class OnlineValues:
     sample: str = deciding("count", Text(("count", "distinct")), ".anchor=none: draw by count, or uniformly")
 
 
+def online_section(config: SourcesConfig) -> OnlineValues:
+    """The section `policy.online`, in which `goals` is a schedule: where it is empty, of `annotate.goal` alone."""
+    section = config.policy.online
+    return replace(section, goals=section.goals or f"{config.annotate.goal}@0")
+
+
 class GoalTurn(NamedTuple):
     """A goal, and the first step at which the judge is asked about it."""
 
@@ -176,7 +184,7 @@ def check_past(before: str, now: str, steps: int) -> None:
     past, changed = ([turn for turn in parse_goals(text) if turn.step <= steps] for text in (before, now))
     if past != changed:
         trained = f"{steps:,} steps were trained with the goals {before!r}"
-        raise UserError(f"{trained}: goals of later steps may change, goals of past steps may not ({GOALS})")
+        raise UserError(f"{trained}: goals of later steps may change, goals of past steps may not ({GOALS}, {GOAL})")
 
 
 def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> AnnotateSection:
@@ -186,7 +194,7 @@ def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> Ann
 
 def check_choice(choice: Any, config: Any, world: Any) -> None:
     """See `SourceChoice.check`: values that do not work together."""
-    section, texts = config.policy.online, texts_of(config.env, config.annotate.lexicon)
+    section, texts = online_section(config), texts_of(config.env, config.annotate.lexicon)
     judgeless = find(ONLINE_REWARDS, section.kind)
     turns = parse_goals(section.goals)
     if section.order == "uncertain" and section.kind in LOOKED_UP:
@@ -205,8 +213,8 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
             for turn in turns:
                 judge = judge_section(config.annotate, turn.goal, section.patience_s)
                 check_backend(make_judge(judge, texts, config.seed, not asks_pairs(section.kind)))
-    except UserError as error:  # the goal is in the schedule here
-        raise UserError(str(error).replace("--config.annotate.goal", GOALS)) from None
+    except UserError as error:
+        raise UserError(str(error).replace(GOAL, GOALS if config.policy.online.goals else GOAL)) from None
 
 
 def needs_of_online(config: Any) -> list[Need]:
@@ -225,7 +233,7 @@ def needs_of_online(config: Any) -> list[Need]:
 class Repeatable:
     """Repeatable runs."""
 
-    synchronous: bool = value(False, Flag(), "bit-identical runs, with at most one worker")
+    synchronous: bool = value(False, Flag(), "bit-identical runs, with at most one worker; schedules count steps alone")
 
 
 @dataclass(frozen=True)

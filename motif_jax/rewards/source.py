@@ -20,6 +20,7 @@ the memory of their state. A source of your own is one class:
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from motif_jax.system.errors import find_refusal
 
 Arrays = dict[str, np.ndarray]
 Facts = dict[str, Any]  # JSON values
+REAL = "biuf"  # kinds of NumPy's types of real numbers
 
 
 class Setting(NamedTuple):
@@ -68,7 +70,7 @@ class RewardSource:
         """The reward of each step, before the coefficient is applied. Called in the hand-off thread.
 
         Args:
-          rollouts: arrays of T steps of B games, by name: `observations` and those of the policy ([T + 1, B, ...],
+          rollouts: read-only arrays of T steps of B games: `observations` and those of the policy ([T + 1, B, ...],
             before each step and after the last), observations named `event_*` (the result of each step, [T, B, ...]),
             `action`, `reward`, `terminated` and `truncated` ([T, B]), `first` (an episode begins here, [T + 1, B]),
             `game` (the number of each game, constant over calls, [1, B]).
@@ -84,7 +86,8 @@ class RewardSource:
 
     def moments(self, rollouts: Arrays) -> Arrays:
         """Arrays from which `shape` computes the rewards, [T, B, ...] each; placed on the learner's devices."""
-        return {"reward": np.asarray(self.rewards(rollouts), np.float32)}
+        reward = np.asarray(self.rewards(rollouts))
+        return {"reward": np.asarray(reward, np.float32) if reward.dtype.kind in REAL else reward}
 
     def shape(self, moments: Mapping[str, Any]) -> Any:
         """The reward of each step from its `moments`: arithmetic on NumPy and JAX arrays. [T, B]"""
@@ -130,14 +133,23 @@ class RewardSource:
 # ---- all sources
 
 
-def user_code(path: str) -> contextlib.AbstractContextManager[None]:
+def user_code(path: str, doing: str = "") -> contextlib.AbstractContextManager[None]:
     """A context for calls of a source: errors in a user's source become UserCodeError, others pass unchanged."""
 
     def explain(error: BaseException) -> UserError | None:
         own = path not in PATHS and not find_refusal(error)
-        return failure(f"the reward source {path!r}", FLAG, error) if own else None
+        return failure(f"{doing}the reward source {path!r}", FLAG, error) if own else None
 
     return guarded(explain)
+
+
+def locked(arrays: Mapping[str, Any]) -> dict[str, Any]:
+    """Views that cannot be written: a source that worked in place would change what others and the learner read."""
+    views = {name: array.view() if isinstance(array, np.ndarray) else array for name, array in arrays.items()}
+    for view in views.values():
+        if isinstance(view, np.ndarray):
+            view.setflags(write=False)
+    return views
 
 
 class Weighted(NamedTuple):
@@ -182,15 +194,15 @@ class RewardSources(tuple[Weighted, ...]):
 
     def moments(self, rollouts: Arrays) -> dict[str, Arrays]:
         """The moments of each source, by name; `shape` makes rewards of them. [T, B, ...] each"""
-        return self._ask(lambda one: one.source.moments(rollouts))
+        return self._ask(lambda one: one.source.moments(locked(rollouts)))
 
     def shape(self, moments: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         """The rewards of each source, before coefficients, by name. [T, B] each"""
-        return self._ask(lambda one: one.source.shape(moments[one.name]))
+        return self._ask(lambda one: one.source.shape(locked(moments[one.name])))
 
     def terms(self, rollouts: Arrays) -> dict[str, Arrays]:
         """The terms of each source's rewards, by source and text. [T, B] each"""
-        return self._ask(lambda one: one.source.reward_terms(rollouts))
+        return self._ask(lambda one: one.source.reward_terms(locked(rollouts)))
 
     def total(self, moments: Mapping[str, Any]) -> Any:
         """The sum of all rewards times coefficients, on the device; None without sources. [T, B]"""
@@ -199,10 +211,11 @@ class RewardSources(tuple[Weighted, ...]):
         return sum(parts[1:], parts[0]) if parts else None
 
     def check(self, rewards: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
-        """Raises UserError, with the source's name, if rewards have another shape or are not finite."""
-        for name, array in rewards.items():
-            if np.shape(array) != shape or not np.isfinite(array).all():
-                wanted = f"finite rewards of shape {shape}; they have shape {np.shape(array)}"
+        """Raises UserError, with the source's name, if rewards have another shape or are not finite numbers."""
+        for name, given in rewards.items():
+            array = np.asarray(given)
+            if array.shape != shape or array.dtype.kind not in REAL or not np.isfinite(array).all():
+                wanted = f"finite numbers of shape {shape}, not an array of shape {array.shape} and type {array.dtype}"
                 raise UserError(f"the reward source {name!r} must return {wanted} ({FLAG})")
 
     # ---- the learner's thread
@@ -241,6 +254,17 @@ class RewardSources(tuple[Weighted, ...]):
     def facts(self) -> dict[str, Facts]:
         """The fact `sources` for a checkpoint."""
         return self._ask(lambda one: {"class": one.path, "coefficient": one.coefficient, "facts": one.source.facts()})
+
+    def check_state(self) -> None:
+        """Raises UserError if a source holds what a checkpoint cannot: training would end at its first one."""
+        from motif_jax.devices.parameters import leaves_by_path
+
+        for one in self:
+            with user_code(one.path, "saving "):
+                json.dumps(one.source.facts())
+                for path, leaf in leaves_by_path(one.source.arrays()).items():
+                    if not np.can_cast(dtype := np.asarray(leaf).dtype, np.complex128):
+                        raise TypeError(f"{'.'.join(path)!r} of arrays() is not an array of numbers, but of {dtype}")
 
     def restore(self, saved: Mapping[str, Facts], arrays: Mapping[str, Any]) -> None:
         """Restores the sources from `facts` and `arrays` of a checkpoint; raises UserError if it has other sources."""

@@ -15,6 +15,7 @@ from motif_jax.structs import UserError
 
 FLAG = "--config.distributed.coordinator"
 SLURM_FLAG = f"{FLAG}=slurm"
+COUNT_FLAGS = "--config.distributed.num_processes, .process_id"
 PORTS = 2**12  # the last ports; like JAX, we choose among them by the job's number
 
 
@@ -35,24 +36,26 @@ class Meeting(NamedTuple):
 
 def find_meeting(section: Any, environment: Mapping[str, str] = os.environ) -> Meeting | None:
     """Returns the meeting, or None for a single process; raises UserError for invalid values."""
-    named = section.coordinator
+    named, count, process_id = section.coordinator, section.num_processes, section.process_id
     if named == "auto":
         tasks = "SLURM_STEP_NUM_TASKS"
         named = "slurm" if whole_number(tasks, environment.get(tasks) or "1", FLAG) > 1 else ""
-    if not named:
-        return None
     if named == "slurm":
         try:
-            return meeting_of_tasks(environment)
+            meeting = meeting_of_tasks(environment)
         except (KeyError, ValueError) as error:
             raise UserError(f"SLURM did not start this process: {error} is not set ({SLURM_FLAG})") from error
-    host, port = split_address(named, FLAG)
-    if section.process_id >= section.num_processes:
-        raise UserError(
-            f"process_id {section.process_id} must be below num_processes {section.num_processes} "
-            "(--config.distributed.num_processes, .process_id)"
-        )
-    return Meeting(host, port, section.num_processes, section.process_id)
+        if count not in (1, meeting.num_processes) or process_id not in (0, meeting.process_id):
+            here = f"process {meeting.process_id} of {meeting.num_processes}"
+            raise UserError(f"SLURM started this as {here}, not as process {process_id} of {count} ({COUNT_FLAGS})")
+        return meeting
+    if process_id >= count:
+        raise UserError(f"process_id {process_id} must be below num_processes {count} ({COUNT_FLAGS})")
+    if named:
+        return Meeting(*split_address(named, FLAG), count, process_id)
+    if count > 1:
+        raise UserError(f"{count} processes need the address of process 0, host:port ({FLAG}, .num_processes)")
+    return None
 
 
 def meeting_of_tasks(environment: Mapping[str, str]) -> Meeting:

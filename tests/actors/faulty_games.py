@@ -15,6 +15,22 @@ class Raising(ToyGame):
         return super().step(action)
 
 
+class PaysNaN(ToyGame):
+    paid = float("nan")
+
+    def step(self, action):
+        super().step(action)
+        return self.paid
+
+
+class PaysTooMuch(PaysNaN):
+    paid = 1e39
+
+
+class PaysNothing(PaysNaN):
+    paid = None
+
+
 class Refused(ToyGame):
     def step(self, action):
         raise OSError(errno.ENOSPC, "No space left on device", "/some/file")

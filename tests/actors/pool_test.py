@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import LONG_S, ROOT, children, parents, wait_for
+from conftest import LONG_S, ROOT, children, parents, refusal, wait_for
 
 from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors import recorder
@@ -219,6 +219,17 @@ def test_an_error_in_a_worker_arrives_with_its_traceback(num_workers):
     assert "faulty_games.py" in caught.value.traceback
     assert "in step" in caught.value.traceback
     assert children() <= before
+
+
+@pytest.mark.parametrize(("game", "said"), [
+    ("PaysNaN", "gave the reward nan, which is not a finite number of float32"),
+    ("PaysTooMuch", "gave the reward inf, which is not a finite number of float32"),
+    ("PaysNothing", "failed with TypeError: "),
+])  # fmt: skip
+def test_an_own_game_with_frames_that_pays_no_number_is_one_sentence(game, said):
+    with make_pool(f"faulty_games:{game}", num_workers=0) as pool:
+        refusal(lambda: list(play(pool, RandomPolicy(23), 1)), f"the game 'faulty_games:{game}' {said}",
+                kind=UserCodeError if game == "PaysNothing" else UserError)  # fmt: skip
 
 
 @pytest.mark.quick

@@ -134,6 +134,18 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew(bootstrap)
     assert all(np.isfinite(array).all() for array in jax.tree.leaves(broken.replay))
 
 
+@pytest.mark.parametrize(("position", "rate"), [((), 3e-3), (np.full((1, 16), 9.0, np.float32), 1e-3)])
+def test_the_rate_is_that_of_the_batchs_position_or_else_of_the_version(position, rate):
+    rollouts = make_rollouts(core=np.zeros((1, 16, 0), np.float32), schedule_position=position)
+    empty = make_replay(2, 5, 16, {"x": jax.ShapeDtypeStruct((4,), np.float32)})
+    settings = replace(Q, anneal_learning_rate_to=0.0, total_updates=10)
+    state = q_learning.init_q_state({"q": np.zeros((4, 3), np.float32)}, settings, empty)._replace(version=jnp.int32(7))
+    update = make_q_update(linear, just_the_games, settings, ReplaySettings(minibatch_size=40), seed=3)
+    rollouts = jax.tree.map(lambda array: array[None], rollouts)
+    _, metrics = jax.vmap(update, in_axes=(None, None, 0), axis_name="data")(state, (), rollouts)
+    assert metrics["learning_rate"][0] == pytest.approx(rate)
+
+
 KEYS = ("red", "green")
 NAMES = (*(f"take the {key} key" for key in KEYS), "open the door")
 WORDS = WordTokeniser.from_texts([*NAMES, "a , you have nothing", *KEYS])

@@ -13,6 +13,8 @@ from linear_policy import BASE, VERSION, B, assert_near, assert_same, initial, m
 from motif_jax.learner.losses import gae, next_values, vtrace
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts
+from motif_jax.names import SCHEDULES
+from motif_jax.schedules import schedule
 
 
 def garbage(rollouts: Rollouts, column: int, age: int = 100) -> Rollouts:
@@ -181,6 +183,13 @@ def test_rates_are_annealed_and_then_constant():
         assert metrics["learning_rate"] == pytest.approx(1e-2 * share, rel=1e-4)
     # the first of four steps in which it rises
     assert train(replace(BASE, learning_rate_warmup=4))[1]["learning_rate"] == pytest.approx(2e-2 / 4)
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_more_updates_than_an_int32_counts_are_annealed(name):
+    rate = jax.jit(schedule(name, 1e-2, 0.2, 10**15))
+    assert rate(jnp.int32(5)) == pytest.approx(1e-2)
+    assert rate(jnp.float32(10**15)) == pytest.approx(2e-3)
 
 
 @on_devices(4)

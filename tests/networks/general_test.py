@@ -2,16 +2,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import refusal
+from conftest import assert_same_bits, refusal
 from flax import nnx
+from language_test import PROMPTS, as_prompts, options
+from q_learning_test import OPTIONS
 
 from motif_jax.envs.nethack.world import FRAME_WORLDS
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import make_world
 from motif_jax.names import WORLDS
 from motif_jax.networks.images import Convolution
-from motif_jax.networks.kinds import BEHAVIOUR, FIXED, check_reads, kind_of
+from motif_jax.networks.kinds import BEHAVIOUR, FIXED, check_reads, kind_of, to_record
 from motif_jax.networks.policy import FilmEncoder, PolicyNetwork
+from motif_jax.policies.model import PolicyPlayer, make_policy_model
 from motif_jax.structs import ArraySpec, UserError
 
 ACTIONS = 5
@@ -50,6 +53,34 @@ def test_every_observation_matters_to_the_action():
         for row in range(1, 8):
             same = (seen[name][0] == seen[name][row]).all()
             assert bool(np.allclose(logits[0], logits[row], rtol=1e-6, atol=1e-7)) == same, name
+
+
+GENERAL = {"network": "general", "num_actions": ACTIONS, "dtype": "float32", "reads": to_record(SPECS)}
+PLAN = {"names": ["gold", "stairs"], "lengths": [1, 4], "coefficients": [0, 1], "sum_to_one": True}
+NETWORKS = {
+    "general": GENERAL, "mixtures": GENERAL | {"options": PLAN},
+    "small": {"network": "small", "num_actions": 23, "dtype": "bfloat16"},
+    "llama": options("llama"), "t5": options("t5"), "drrn": OPTIONS,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_network_plays_the_same_with_one_array_each_way(name):
+    """As on a GPU, where inputs and results are transferred, and as on a CPU; policy_acting_test.py has all actions."""
+    model = make_policy_model(NETWORKS[name], 3)
+    apart, together = (PolicyPlayer(model, num_games=6, group_size=2, seed=0) for _ in range(2))
+    apart._apart = True
+    specs = SPECS if "reads" in NETWORKS[name] else make_world({}).specs
+    for call, games in enumerate(([0, 1, 2, 3], [4, 5, 0], [2, 3, 0, 1])):  # one size, with padding
+        seen = as_prompts([PROMPTS[(call + game) % len(PROMPTS)] for game in games])
+        if "prompt" not in model.reads:
+            seen = observations(len(games), specs={one: specs[one] for one in model.reads}, seed=call)
+        first = np.array(games) % 3 == call
+        one, other = (
+            player({key: array.copy() for key, array in seen.items()}, first.copy(), np.array(games))
+            for player in (apart, together)
+        )
+        assert_same_bits(one, other)
 
 
 @pytest.mark.quick

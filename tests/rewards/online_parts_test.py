@@ -62,10 +62,25 @@ def test_steps_of_a_waiting_game_are_not_valued():
     assert source.shown == ["A newt.", "Gold."]
 
 
-def make(tmp_path, **values):
-    config = get_config(argument="score", policy__synchronous=True)
+def make(tmp_path, goal="defaultgoal", **values):
+    config = get_config(argument="score", policy__synchronous=True, annotate__goal=goal)
     config.policy.online.update({"message": "lt_cnn_small"} | values)
     return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
+
+
+@pytest.mark.parametrize("kind", ["retrieval", "words"])
+def test_the_goal_is_that_of_annotate_unless_there_is_a_schedule(tmp_path, kind):
+    (tmp_path / "tiny.vec").write_text("gold 1 0\nfight 0 1\n")
+
+    def shown(**values):
+        source = make(tmp_path, kind=kind, vectors=str(tmp_path / "tiny.vec"), floor=0.1, **values)
+        show(source, "You find gold.", "You fight.")
+        return source.about()["goal"], source.rewards(batch_of("You find gold.", "You fight."))[0].tolist()
+
+    goal = "gold" if kind == "retrieval" else "Collect gold"
+    other = "combat" if kind == "retrieval" else "Fight well"
+    assert shown(goal=goal)[0] == goal
+    assert shown(goal=goal) == shown(goals=f"{goal}@0") == shown(goal=other, goals=f"{goal}@0") != shown(goal=other)
 
 
 @pytest.mark.differs(

@@ -61,11 +61,46 @@ def test_own_sources_are_imported_before_anything_starts(tmp_path, monkeypatch):
     assert "broken_rewards.py" in caught.value.traceback
 
 
-def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name():
+class InPlace(RewardSource):
+    """Works in place on what it is given, in its method `where`."""
+
+    def __init__(self, where):
+        self.where = where
+
+    def rewards(self, rollouts):
+        if self.where == "rewards":
+            rollouts["reward"] *= 2
+        return rollouts.pop("reward")
+
+    def shape(self, moments):
+        if self.where == "shape":
+            moments["reward"] += 1
+        return moments.pop("reward")
+
+
+def test_sources_that_work_in_place_change_nothing_that_others_read():
+    source = RewardSources([Weighted(name, "mine:Mine", 1.0, InPlace("")) for name in ("one", "other")])
+    given = {"reward": np.ones((2, 3), np.float32)}
+    moments = source.moments(given)
+    assert source.shape(moments)["one"].tolist() == source.shape(moments)["other"].tolist() == [[1] * 3] * 2
+    for where in ("rewards", "shape"):
+        source = RewardSources([Weighted("mine", "mine:Mine", 1.0, InPlace(where))])
+        said = "'mine:Mine' failed with ValueError: output array is read-only"
+        refusal(lambda: source.shape(source.moments(given)), said, kind=UserCodeError)
+        assert given["reward"].flags.writeable
+        assert (given["reward"] == 1).all()
+
+
+def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name(monkeypatch):
     source = RewardSources([Weighted("mine", "mine:Mine", 1.0, RewardSource())])
     source.check({"mine": np.zeros((2, 3))}, (2, 3))
-    for wrong in (np.zeros(2), np.full((2, 3), np.nan)):
-        refusal(lambda: source.check({"mine": wrong}, (2, 3)), "'mine' must return finite rewards of shape (2, 3);")
+    for wrong in (np.zeros(2), np.full((2, 3), np.nan), np.full((2, 3), 1j), np.full((2, 3), "1")):
+        monkeypatch.setattr(RewardSource, "rewards", lambda self, rollouts: wrong)
+        rewards = source.shape(source.moments({}))
+        refusal(
+            lambda: source.check(rewards, (2, 3)), "'mine' must return finite numbers of shape (2, 3), not an array"
+        )
+    monkeypatch.undo()
     refusal(lambda: source.moments({}), "'mine:Mine' failed with", "no method `rewards`", kind=UserCodeError)
 
 

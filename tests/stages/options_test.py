@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 from conftest import assert_same_bits, get_config, last_checkpoint, refusal, run_stage
@@ -53,6 +55,11 @@ def test_only_steps_of_the_game_count(whole):
     earned = sum(row[f"option/{name}/share"] * row[f"option/{name}/earns/controller"] for row in rows
                  for name in ("stairs", "gold")) / len(rows)  # fmt: skip
     assert earned > 0
+    for row, later in itertools.pairwise(rows[1:]):  # a row has the metrics of the update before it
+        of_game, own = (sum(row[f"option/{name}/share"] * row[f"option/{name}/earns/{of or name}"]
+                            for name in ("stairs", "gold")) for of in ("controller", ""))  # fmt: skip
+        assert later["train/extrinsic_reward"] == pytest.approx(of_game / 0.1, rel=1e-4)
+        assert later["train/intrinsic_reward"] == pytest.approx(own, rel=1e-4)
 
 
 def test_a_run_is_the_same_twice_and_goes_on(whole, tmp_path):

@@ -8,6 +8,7 @@ import pytest
 from motif_jax.envs.world import ActionSpace
 from motif_jax.networks.actions import CHOICES, OptionHeads
 from motif_jax.policies.model import Model, PolicyPlayer, play
+from motif_jax.rewards.registry import mixtures
 
 pytestmark = pytest.mark.quick
 
@@ -73,6 +74,7 @@ def spaced(outputs: int, space: ActionSpace | None = None, heads: OptionHeads | 
 
 
 HEADS = OptionHeads(3, 2, (1, 4))
+MIXED = OptionHeads(3, 4, (1, 4), mixtures((0.0, 1.0), 2, sum_to_one=True), 2)
 SEEN = {
     "bytes": np.uint8, "flags": bool, "small": np.int16, "long": np.int64, "double": np.float64, "single": np.float32
 }  # fmt: skip
@@ -80,8 +82,8 @@ SEEN = {
 
 @pytest.mark.parametrize("model", [
     spaced(3), spaced(5, ActionSpace(sizes=(2, 3))), spaced(4, ActionSpace(low=(0.0, -1), high=(1.0, 2))),
-    spaced(sum(HEADS.sizes), heads=HEADS),
-], ids=["action", "choices", "numbers", "options"])  # fmt: skip
+    spaced(sum(HEADS.sizes), heads=HEADS), spaced(sum(MIXED.sizes), heads=MIXED),
+], ids=["action", "choices", "numbers", "options", "mixtures"])  # fmt: skip
 def test_one_array_each_way_has_the_bits_of_many(model, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # results are sent before they are asked for
     player = PolicyPlayer(model, num_games=6, group_size=2, seed=0)

@@ -3,7 +3,7 @@ import shutil
 import numpy as np
 import pytest
 import train_policy_test
-from conftest import is_complete, last_checkpoint, run_stage
+from conftest import is_complete, last_checkpoint, refusal, run_stage
 
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
@@ -86,6 +86,15 @@ def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
     assert "0.05 × the count bonus + 0.1 × random network distillation" in page
     for words in ("count return", "rnd return", "Stairs return", "from this reward source"):
         assert words in page
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("OfTexts", "'seen' of arrays() is not an array of numbers"), ("OfSets", "set is not JSON serializable")],
+)
+def test_a_state_that_cannot_be_saved_is_refused_before_games_start(tmp_path, name, said):
+    refusal(lambda: run(tmp_path, sources=f"own_sources:{name}:1"), f"saving the reward source 'own_sources:{name}'",
+            said, kind=UserCodeError)  # fmt: skip
 
 
 def test_a_crash_in_own_code_arrives_as_one_sentence_with_its_traceback(tmp_path):

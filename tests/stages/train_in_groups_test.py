@@ -1,3 +1,5 @@
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -93,8 +95,23 @@ def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
     assert load_policy(tmp_path / "one")
 
 
-def test_rates_follow_the_steps_that_were_played(tmp_path):
-    rows = train(config_of(anneal_learning_rate_to=0.0, train_for_env_steps=1200), tmp_path)
-    # a row has the rate of the update before it, which began with the steps of two rows before
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """A row has the metrics of the update before it, which began with the steps of two rows before."""
+    config = config_of(anneal_learning_rate_to=0.0, train_for_env_steps=1200, sources="count:0.05")
+    return train(config, tmp_path_factory.mktemp("rows"))
+
+
+def test_rates_follow_the_steps_that_were_played(rows):
     for begun, row in zip(rows, rows[2:], strict=False):
         assert row["train/learning_rate"] == pytest.approx(1e-4 * (1 - begun["env_steps"] / 1200), rel=1e-5)
+
+
+def test_rewards_are_means_over_the_steps_that_were_played(rows):
+    assert len(rows) > 2
+    for row, later in itertools.pairwise(rows[1:]):
+        assert row["episode/steps"] < LIMIT  # games waited
+        assert row["episode/count"] == 8
+        per_step = row["episode/return"] / row["episode/steps"]
+        assert later["train/extrinsic_reward"] == pytest.approx(per_step, rel=1e-4)
+        assert later["train/intrinsic_reward"] == pytest.approx(0.05 * row["reward/count_mean"], rel=1e-4)

@@ -123,6 +123,23 @@ def test_a_longer_run_resumes_where_the_shorter_one_ended(whole, tmp_path):
     assert metadata["progress"]["next_episode"] > arrays(whole)[2]["progress"]["next_episode"] + 7
 
 
+def test_schedules_follow_the_seconds_where_they_end_the_run_also_when_it_goes_on(tmp_path):
+    """Of 10^9 steps nearly none has passed. The first update of the run that goes on counts the seconds before it."""
+    values = {"synchronous": False, "anneal_learning_rate_to": 0.0, "log_every_s": 1e-3}
+    run(tmp_path, **values)
+    used = read_json(tmp_path / "policy/summary.json")["seconds"]
+    limits = {"train_for_env_steps": 10**9, "train_for_seconds": 4 * used}
+    rows = [row for row in run(tmp_path, **values | limits) if row["env_steps"] > 640]
+    rates = [row["train/learning_rate"] for row in rows]
+    assert rates[0] == pytest.approx(1e-4 * 3 / 4, rel=1e-4)
+    assert rates == sorted(rates, reverse=True)
+    assert 0 <= rates[-1] < rates[0]
+    # A synchronous run is to be the same twice.
+    again = run(tmp_path, **values | limits | {"synchronous": True, "train_for_seconds": 5 * used})
+    steps_alone = next(row for row in again if row["env_steps"] > rows[-1]["env_steps"])
+    assert steps_alone["train/learning_rate"] == pytest.approx(1e-4, rel=1e-3)
+
+
 def test_training_begins_with_the_parameters_of_another_run(whole, tmp_path):
     def begin(**values):
         config = viewed(settings(init_from=str(whole), **values))

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import refusal
 
-from motif_jax.system.meeting import FLAG, find_meeting
+from motif_jax.system.meeting import COUNT_FLAGS, FLAG, find_meeting
 from motif_jax.system.runs import plan, share_of_job
 
 pytestmark = pytest.mark.quick
@@ -14,6 +14,7 @@ TASK = {
 ARRAY = {
     f"SLURM_ARRAY_TASK_{name}": value for name, value in (("COUNT", "3"), ("MIN", "1"), ("STEP", "2"), ("ID", "5"))
 }
+BEYOND = [{"process_id": 1}, {"num_processes": 2, "process_id": 2}]
 ADDRESSES = ["here", ":80", "here:0", "here:65536", "here:²", "here:8\n0"]
 
 
@@ -72,6 +73,13 @@ REFUSED = [
       for name in ("STEP_NUM_TASKS", "PROCID", "LOCALID", "JOB_ID") for value in ("x", "-1", "1.5", "9" * 20)),
     ({"coordinator": "slurm"}, {"SLURM_STEP_NUM_TASKS": "", "SLURM_NTASKS": "x"}, ("SLURM_NTASKS is 'x'", FLAG)),
     ({}, {"SLURM_PROCID": "4"}, ("SLURM_PROCID is 4, but the job step has 4 tasks", FLAG)),
+    *(({"coordinator": "here:1"} | values, {}, ("must be below num_processes",)) for values in BEYOND),
+    # Processes that would not meet, and each train alone.
+    *(({"coordinator": ""} | values, {}, ("must be below num_processes",)) for values in BEYOND),
+    ({"num_processes": 2}, {"SLURM_STEP_NUM_TASKS": "1"}, (FLAG, "2 processes need the address of process 0")),
+    ({"coordinator": "", "num_processes": 2, "process_id": 1}, {}, (FLAG, "2 processes need the address")),
+    ({"num_processes": 2}, {}, ("as process 3 of 4, not as process 0 of 2", COUNT_FLAGS)),
+    ({"process_id": 1}, {}, ("as process 3 of 4, not as process 1 of 1", COUNT_FLAGS)),
 ]  # fmt: skip
 
 

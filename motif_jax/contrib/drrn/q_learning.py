@@ -35,7 +35,15 @@ from motif_jax.contrib.drrn.sections import DRRN, ReplaySettings
 from motif_jax.envs.world import World
 from motif_jax.learner.losses import Rollouts, Unroll
 from motif_jax.learner.settings import Learning, Settings
-from motif_jax.learner.update import Metrics, ShapeRewards, descend, learning_rate, make_optimizer, over_all
+from motif_jax.learner.update import (
+    Metrics,
+    ShapeRewards,
+    descend,
+    learning_rate,
+    make_optimizer,
+    over_all,
+    position_of,
+)
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.networks.policy import Core
 from motif_jax.policies.language_policy import PADDING, encode_names, prompt_encoder
@@ -235,7 +243,7 @@ def make_q_update(
         new = StoredSteps(rollouts.observations, rollouts.action, rewards.total, *ends)
         usable = jnp.isfinite(rewards.total).all()
         kept = add(state.replay, new, usable)
-        rate = learning_rate(settings, state.version, state.optimizer)
+        rate = learning_rate(settings, position_of(rollouts, state.version), state.optimizer)
 
         def step(learnt: tuple[Any, Any], key: jax.Array) -> tuple[tuple[Any, Any], Metrics]:
             params, optimizer_state = learnt
@@ -258,7 +266,7 @@ def make_q_update(
         metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
         metrics["finite"] &= usable
         lag = state.version - rollouts.version
-        metrics |= over_all(jnp.ones_like(rollouts.terminated), lag, rewards)
+        metrics |= over_all(jnp.ones_like(rollouts.terminated), lag, rewards, rollouts.action)
         metrics |= {"learning_rate": rate, "replay_steps": count_steps(kept)}
         params, optimizer_state = jax.tree.map(lambda new, old: jnp.where(metrics["finite"], new, old), after, before)
         metrics = {name: jnp.float32(metrics[name]) for name in metrics}

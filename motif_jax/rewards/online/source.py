@@ -39,6 +39,7 @@ from motif_jax.rewards.section import (
     check_past,
     is_anchored,
     judge_section,
+    online_section,
     parse_goals,
     turn_at,
 )
@@ -78,7 +79,7 @@ class OnlineSource(Captioned):
     @classmethod
     def make(cls, setting: Setting) -> RewardSource:
         """See `RewardSource`. Raises UserError if the judge does not answer."""
-        config, section = setting.config, setting.config.policy.online
+        config, section = setting.config, online_section(setting.config)
         if judgeless := find(ONLINE_REWARDS, section.kind):
             return judgeless.make(setting)
         texts, goal = texts_of(config.env, config.annotate.lexicon), parse_goals(section.goals)[0].goal
@@ -242,7 +243,7 @@ class OnlineSource(Captioned):
 
 def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
     """Facts that rewards depend on, beside the arrays; `judge`: the result of `judge_facts`."""
-    section = vars(config.policy.online)
+    section = vars(online_section(config))
     settings = {name: config.seed if name == "seed" else section[name] for name in TrainingSettings._fields}
     deciding = ("kind", "goals", "threshold", "floor", "normalise", "capacity")
     facts = {name: section[name] for name in deciding} | {"judge": judge, "teaching": settings}

@@ -242,6 +242,9 @@ def check(config: TrainConfig) -> None:
         figures = ("return", "steps", "success", *world.figures)
         if name not in figures or not math.isfinite(wanted):
             raise UserError(f"{section.train_until!r} needs a finite number and one of {', '.join(figures)} ({UNTIL})")
+    if section.bootstrap == "inferred" and not section.discount:
+        what = "the bootstrap 'inferred' divides by the discount, which must be above 0"
+        raise UserError(f"{what} (--config.policy.discount, .bootstrap)")
     check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
 
 

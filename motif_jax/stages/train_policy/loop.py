@@ -121,8 +121,11 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
 
             # update
             first, rollouts = done.updates == before.updates, batch.arrays.rollouts
-            if parts.plan or parts.grouped:  # games wait, so a batch has fewer than batch_size steps
-                rollouts = at_position(rollouts, done.env_steps / section.batch_size, parts.mesh)
+            by_seconds = section.train_for_seconds and not section.synchronous
+            if parts.plan or parts.grouped or by_seconds:  # games wait, so a batch has fewer than batch_size steps
+                share = seconds / section.train_for_seconds if by_seconds else 0.0
+                position = max(done.env_steps / section.batch_size, share * parts.learner.total_updates)
+                rollouts = at_position(rollouts, position, parts.mesh)
             if first:
                 before_first_update(section, parts.update, (state, placed_frozen, rollouts), checkpoints, done)
                 hosts.agree(Vote.GO_ON)  # if it raised on another host, that one does not take part in the update

@@ -75,7 +75,8 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     stage.section(TITLE, *_training(rows, last, config["policy"], players, stage.path))
     head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over)
     if (stage.path / OPINIONS).exists():
-        online = config["policy"]["online"]
+        online = {**config["policy"]["online"]}
+        online["goals"] = online["goals"] or f"{config['annotate']['goal']}@0"
         with (stage.path / OPINIONS).open("rb") as lines:
             newest = reversed(collections.deque(lines, ASKED + 1))  # only these are parsed, as there may be many
         judged = [json.loads(line) for line in newest if line.endswith(b"\n")][:ASKED]

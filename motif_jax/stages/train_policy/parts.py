@@ -269,6 +269,7 @@ def start_or_resume(
         state, frozen, done = whole["learner"], whole["frozen"], TrainingProgress(**metadata["progress"])
     elif config.policy.init_from:
         state, frozen = read_initial(config, parts)
+    parts.sources.check_state()
     hosts.agree(Vote.GO_ON)
     hosts.check_same("a state", [step, state, frozen, parts.sources.arrays()])
     if checkpoints:
@@ -345,7 +346,7 @@ def make_place(parts: TrainerParts) -> Callable[[Arrays], PlacedBatch]:
 
 
 def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
-    """Adds the position in the schedules, in batches of steps that were played."""
+    """Adds the position in the schedules, in batches of steps that were played; the highest of all hosts counts."""
     columns = rollouts.first.shape[1] // jax.process_count()
     return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
 

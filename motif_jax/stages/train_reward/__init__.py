@@ -140,6 +140,9 @@ def check(config: RewardConfig) -> None:
     parse_annotators(section.annotators)
     if section.import_from and section.annotators:
         raise UserError(f"a published reward is not learnt from annotations: give one ({IMPORT_FLAG}, {FLAG})")
+    if section.message == "none" and section.reads_only_messages and not section.import_from:
+        what = "a reward must read something: with message 'none', it needs blstats, crop or glyphs"
+        raise UserError(f"{what} (--config.reward.message, .blstats, .crop, .glyphs)")
 
 
 def needs(config: RewardConfig, workdir: Path) -> Iterator[Need]:
