@@ -127,7 +127,7 @@ def _check_interface(world: World, name: str) -> None:
             raise UserError(f"the world {name!r} has no {key!r}, which envs/world.py requires ({WORLD_FLAG})")
         getattr(world, key)
     for key, kinds in FORMS.items():
-        given: Any = getattr(world, key)
+        given = getattr(world, key)
         if not isinstance(given, kinds) or (kinds == NAMES and not all(isinstance(name, str) for name in given)):
             wanted = "a tuple of names" if kinds == NAMES else " or ".join(kind.__name__ for kind in kinds)
             raise UserError(f"{key!r} of the world {name!r} must be {wanted}, not {shown(given)} ({WORLD_FLAG})")
