@@ -128,7 +128,8 @@ def _check_interface(world: World, name: str) -> None:
         getattr(world, key)
     for key, kinds in FORMS.items():
         given = getattr(world, key)
-        if not isinstance(given, kinds) or (kinds == NAMES and not all(isinstance(name, str) for name in given)):
+        has_kind = isinstance(given, kinds)
+        if not has_kind or (kinds == NAMES and not all(isinstance(name, str) for name in given)):
             wanted = "a tuple of names" if kinds == NAMES else " or ".join(kind.__name__ for kind in kinds)
             raise UserError(f"{key!r} of the world {name!r} must be {wanted}, not {shown(given)} ({WORLD_FLAG})")
     for key, spec in CAPTIONS.items():

@@ -117,7 +117,7 @@ class Language:
         Returns:
           The continuations, without their contexts.
         """
-        _check_sampling(max_tokens, TokenSampling(temperature, top_k, top_p), beams, length_penalty)
+        _check_sampling(max_tokens, temperature, top_k, top_p, beams, length_penalty)
         special = self.config.is_encoder_decoder if special_tokens is None else special_tokens
         rows = self._encode(contexts, special, marks)
         begun = () if begin is None else [self.tokeniser.encode(text) for text in begin]
@@ -269,16 +269,17 @@ class Language:
         return reading, model.logits(hidden)
 
 
-def _check_sampling(max_tokens: int, sampling: TokenSampling, beams: int, length_penalty: float) -> None:
+def _check_sampling(
+    max_tokens: int, temperature: float, top_k: int, top_p: float, beams: int, length_penalty: float
+) -> None:
     """Raises UserError for values that would draw other texts than asked for."""
-    least = {"max_tokens": (max_tokens, 1), "beams": (beams, 1)}
-    least |= {"temperature": (sampling.temperature, 0), "top_k": (sampling.top_k, 0)}
-    for name, (value, limit) in least.items():
+    least = [("max_tokens", max_tokens, 1), ("beams", beams, 1), ("temperature", temperature, 0), ("top_k", top_k, 0)]
+    for name, value, limit in least:
         if not limit <= value < float("inf"):
             raise UserError(f"{name} must be at least {limit} and finite, not {value}")
-    if not 0 <= sampling.top_p <= 1:
-        raise UserError(f"top_p must be between 0 and 1, not {sampling.top_p}")
-    if beams > 1 and (sampling.temperature not in (0, 1) or sampling.top_k or sampling.top_p < 1):
+    if not 0 <= top_p <= 1:
+        raise UserError(f"top_p must be between 0 and 1, not {top_p}")
+    if beams > 1 and (temperature not in (0, 1) or top_k or top_p < 1):
         raise UserError("a beam search does not sample: leave out temperature, top_k and top_p, or set beams=1")
     if length_penalty and (beams == 1 or not abs(length_penalty) < float("inf")):
         raise UserError(f"length_penalty must be a finite number for a beam search, not {length_penalty} with {beams=}")
