@@ -18,7 +18,7 @@ def get_config() -> ConfigDict:
     config.env.world = "examples.garden.garden:Garden"
     config.env.max_episode_steps = 64
     config.collect.collector = "random"
-    config.collect.num_pairs = 5000
+    config.collect.num_pairs = 3000
     config.collect.keep_empty = 0.2
     config.annotate.backend = "model"
     config.annotate.model = "smollm2"
@@ -34,8 +34,6 @@ def get_config() -> ConfigDict:
     config.policy.learning_rate = 1e-3
     config.policy.extrinsic_coefficient = 0.0  # the game pays nothing
     config.policy.intrinsic_coefficient = 1.0
-    config.policy.threshold_quantile = -1.0  # what is worse than nothing costs
-    config.policy.count_exponent = 1.0  # repetitions shrink slowly: the cat may be petted again
     config.policy.train_for_env_steps = 100_000
-    config.evaluate.episodes = 200
+    config.evaluate.episodes = 100
     return config

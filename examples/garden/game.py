@@ -1,9 +1,14 @@
-"""A game of gymnasium: a garden with a cat to pet or kick, flowers to smell or trample, and a pond; without a reward."""
+"""A game without a reward: a garden with a cat to pet or kick, flowers to smell or trample, and a pond."""
 
 import gymnasium
 import numpy as np
 
-PLACES = "gate lawn oak bench well hedge swing shed arch path rockery terrace orchard steps fence pond".split()  # 4 x 4
+PLACES = (  # 4 x 4
+    "gate", "lawn", "oak", "bench",
+    "well", "hedge", "swing", "shed",
+    "arch", "path", "rockery", "terrace",
+    "orchard", "steps", "fence", "pond",
+)  # fmt: skip
 WALKS = {"north": (-1, 0), "east": (0, 1), "south": (1, 0), "west": (0, -1)}
 DEEDS = {
     "pet": "You pet the cat. It purrs.",

@@ -1,3 +1,5 @@
+"""The garden as a world."""
+
 from pathlib import Path
 
 from examples.garden.game import Game  # a gymnasium.Env
@@ -5,6 +7,8 @@ from motif_jax.envs.gym_world import GymWorld
 
 
 class Garden(GymWorld):
+    """A gymnasium environment, with captions for a judge and with figures of what the player does."""
+
     about = "a garden with a cat, flowers and a pond"
     texts = Path(__file__).parent  # rate.toml: how the judge is asked
     reads = ("observation",)  # what the agent sees
