@@ -10,7 +10,10 @@ from conftest import ROOT
 from report_test import Seen
 
 from motif_jax import load_reward
+from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.prompts import make_prompt
 from motif_jax.captions import decode
+from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import GameSeed
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, read_lines
@@ -81,6 +84,16 @@ def test_the_class_printed_for_an_own_game_is_a_world_whose_figures_count_its_ca
     assert [pets, kicks, smells, tramples] == told
     assert 1 <= tramples <= 3
     assert places == 16
+
+
+@pytest.mark.quick
+def test_the_gardens_judge_is_asked_what_the_sentence_changes():
+    world = make_world({"world": "examples.garden.garden:Garden"})
+    goal = "The player wants to sleep."
+    template = make_prompt(read_texts(world.about, world.texts), "rate", goal, "rate", one=True)
+    plain = "The player wants to play in a garden with a cat, flowers and a pond."
+    asked = [f"{sentence}\n\nYou pet the cat. It purrs. The player feels" for sentence in (goal, plain)]
+    assert template.texts(Question("You pet the cat. It purrs.")) == asked
 
 
 @pytest.mark.slow
