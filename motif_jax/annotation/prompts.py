@@ -312,7 +312,8 @@ def _fill(text: str, places: Mapping[str, str]) -> str:
 
 
 def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) -> Iterator[str]:
-    for name in fields.keys() - {"system", "retry", "without", *WITH_SPACES, *MODES}:
+    of_mode = {"without"} if mode == "rate" else set()
+    for name in fields.keys() - {"system", "retry", *of_mode, *WITH_SPACES, *MODES}:
         yield f"{name!r} is not a field of a prompt"
     for name in ("captions", mode, *{"reason": ["retry"], "rate": ["ending", "good", "bad"]}.get(mode, [])):
         if not isinstance(fields.get(name), str) or not fields[name]:
@@ -320,7 +321,7 @@ def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) 
     for name in ("caption",) if one else ("first", "second"):
         if f"{{{name}}}" not in fields["captions"]:
             yield f"the field 'captions' has no place for {{{name}}}"
-    if "{goal}" not in fields[mode] and goal != "defaultgoal":
+    if "{goal}" not in fields[mode] and (goal != "defaultgoal" or "without" in fields):
         yield (
             f"the field {mode!r} has no place for {{goal}}, so the goal {goal!r} would never be mentioned "
             "(--config.annotate.goal)"
