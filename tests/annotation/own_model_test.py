@@ -61,6 +61,24 @@ def test_a_rating_is_the_log_odds_of_good_averaged_over_the_orders_of_the_exampl
         assert found[question].yes == pytest.approx(1 / (1 + np.exp(-odds)), abs=1e-5)
 
 
+def test_what_a_caption_is_worth_without_the_goal_is_subtracted_from_its_rating(tmp_path):
+    file = tmp_path / "rate.toml"
+    file.write_text(
+        'rate = "{goal}"\nwithout = "a b"\ncaptions = "{caption}"\nending = "."\ngood = " good"\nbad = " bad"\n'
+        '[examples.other]\ngood = ["a"]\nbad = ["b"]\n'
+    )
+    language = model_with("You kill the jackal!", "It's a wall. a b find gold.", " good", " bad")
+    template = make_prompt(NETHACK, "rate", "find gold", "rate", str(file), one=True)
+    assert [text.split("\n")[0] for text in template.texts(Question("a"))] == ["find gold"] * 2 + ["a b"] * 2
+    captions = [Question("You kill the jackal!"), Question("")]
+    found = dict(OwnModel(language, template, None, "tiny").answers(captions))
+    for question in captions:
+        good, bad = language.score(template.texts(question), [" good", " bad"]).T
+        (one, other), (plain, reversed_plain) = (good - bad).reshape(2, 2)
+        odds = (one + other) / 2 - (plain + reversed_plain) / 2
+        assert found[question].yes == pytest.approx(1 / (1 + np.exp(-odds)), abs=1e-5)
+
+
 # So few words that some random texts of a model have a verdict.
 FEW = ["best_description helpful : ( )", "1", "2", "None", "yes", "no", "a b You find gold. stop"]
 STOPS = ChatFormat("stops", {"system": ("", ""), "user": ("", ""), "assistant": ("", "stop")}, ())

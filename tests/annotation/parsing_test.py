@@ -167,9 +167,17 @@ ANSWERED = "captions = '{first} {second}'\nreason = 'x {goal}'\nretry = 'y'\n"
     (ANSWERED + "system = 3", "'system' must be text, not 3"),
     (ANSWERED + "answers = 'x'", "`answers` must be a table of patterns"),
     (ANSWERED + "answers.first = 3\nanswers.second = 'b'", "`answers` must be a table of patterns"),
+    ("captions = '{first} {second}'\nreason = 'x {goal}'\nretry = 'y'\nwithout = 'z'", "'without' is not a field"),
 ])  # fmt: skip
 def test_prompt_files_that_cannot_work_are_refused(tmp_path, text, sentence):
     file = tmp_path / "mine.toml"
     file.write_text(text)
     with pytest.raises(UserError, match=sentence + r".*--config.annotate.prompt_file"):
         make_prompt(NETHACK, "reason", "gold", "default", str(file))
+
+
+def test_a_rating_that_subtracts_itself_is_refused(tmp_path):
+    file = tmp_path / "rate.toml"
+    file.write_text("rate = 'x'\nwithout = 'z'\ncaptions = '{caption}'\nending = '.'\ngood = ' g'\nbad = ' b'\n")
+    with pytest.raises(UserError, match=r"no place for \{goal\}.*--config.annotate.prompt_file"):
+        make_prompt(NETHACK, "rate", "defaultgoal", "rate", str(file), one=True)
