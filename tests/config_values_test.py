@@ -34,6 +34,7 @@ ARGUMENTS = {  # of configs that are about no task of NetHack
     "motif": (*TASK_ARGUMENTS, "score,gpu", "score,reference,gpu"),
     "goals": ("gold", "stairs", "explore", "progress"),
     "code_quickstart": ("gold",),  # doorkey needs a checkout on the path
+    "own_game": ("toy",),
 }  # fmt: skip
 STAGES = {name: find_stage(name) for name in NAMES}
 

@@ -9,15 +9,12 @@ Without --config.annotate.goal the player wants to play nicely. Expected over fi
 
 from ml_collections import ConfigDict
 
-from motif_jax.configs.motif import get_config as motif
+from motif_jax.configs.own_game import get_config as own_game
 
 
 def get_config() -> ConfigDict:
-    """`configs/motif.py` on another game, and small."""
-    config = motif()
-    config.env.world = "examples.garden.garden:Garden"
-    config.env.max_episode_steps = 64
-    config.collect.collector = "random"
+    """`configs/own_game.py` with a sentence, and in fewer steps."""
+    config = own_game("examples.garden.garden:Garden")
     config.collect.num_pairs = 3000
     config.collect.keep_empty = 0.2
     config.annotate.backend = "model"
@@ -25,15 +22,12 @@ def get_config() -> ConfigDict:
     config.annotate.mode = "rate"
     config.annotate.goal = "The player wants to play nicely, be kind to animals, and explore."
     config.reward.learning_rate = 1e-3  # few captions, and few updates
-    config.policy.network = "general"  # follows from what the world lets its players see
+    config.reward.num_epochs = 10
     config.policy.num_workers = 1
     config.policy.games_per_worker = 32
-    config.policy.warmup_steps = 64
     config.policy.wait_for_learner = True
-    config.policy.batch_size = 1024
-    config.policy.learning_rate = 1e-3
-    config.policy.extrinsic_coefficient = 0.0  # the game pays nothing
-    config.policy.intrinsic_coefficient = 1.0
     config.policy.train_for_env_steps = 100_000
+    config.policy.train_for_seconds = 0.0  # no limit
+    config.policy.save_every_s = 600.0
     config.evaluate.episodes = 100
     return config
