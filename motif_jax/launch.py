@@ -52,7 +52,8 @@ from motif_jax.run import CONFIG, read_record
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.runs import PlannedRun, arguments_of, plan, run_all, share_of_job
+from motif_jax.system.runs import PlannedRun, arguments_of, gpus_of_each, plan, run_all, share_of_job
+from motif_jax.system.sizing import find_gpu
 from motif_jax.system.startup import CPU_DEVICES, STOPPED, keep_compiled_programs, say
 
 FLAGS = flags.FLAGS
@@ -135,10 +136,14 @@ def parse(argv: list[str]) -> None:
         keep_batch_size(FLAGS.config, argv, Path(FLAGS.workdir) / CONFIG)
 
 
+def has_batch_size(argv: list[str]) -> bool:
+    """Whether a flag gives the batch."""
+    return any(re.match(r"--?config\.policy\.batch_size\b", word) for word in argv)
+
+
 def keep_batch_size(config: ConfigDict, argv: list[str], record: Path) -> None:
     """Gives the config the batch of the workdir's `record`, which another machine may have chosen; flags come first."""
-    given = any(re.match(r"--?config\.policy\.batch_size\b", word) for word in argv)
-    if config.sized and not given and record.exists() and (values := read_record(record)).get("sized"):
+    if config.sized and not has_batch_size(argv) and record.exists() and (values := read_record(record)).get("sized"):
         config.policy.batch_size = values["policy.batch_size"]
 
 
@@ -166,6 +171,9 @@ def run_many(argv: list[str], workdir: Path) -> None:
     runs = plan(FLAGS.config.seeds, FLAGS.sweep, FLAGS.config.seed)
     cluster = FLAGS.config.cluster
     if FLAGS.config.sized:  # once for all runs, each of which sees a part of the machine
+        if (gpu := find_gpu()[0]) and not cluster.address and not has_batch_size(argv):
+            each = gpus_of_each(gpu.number, min(FLAGS.config.seeds_at_once, len(runs)))
+            FLAGS.config.policy.batch_size = FLAGS.config.policy.batch_size // gpu.number * each
         for one in runs:
             keep_batch_size(FLAGS.config, argv, workdir / one.folder / CONFIG)
         argv = [*argv, f"--config.policy.batch_size={FLAGS.config.policy.batch_size}"]

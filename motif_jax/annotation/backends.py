@@ -501,6 +501,12 @@ def check_backend(backend: CaptionBackend) -> None:
             )
 
 
+def needs_of(backend: CaptionBackend) -> list[Need]:
+    """What the judge needs from outside."""
+    with user_code(backend.section.backend):
+        return backend.needs()
+
+
 def opened(backend: CaptionBackend) -> Annotator:
     """Opens a judge in this process."""
     name = backend.section.backend

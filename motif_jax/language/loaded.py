@@ -149,8 +149,9 @@ class Language:
             may_write[self.config.pad] = False
         if allowed is not None:
             only, size = set(allowed), self.tokeniser.size
-            if wrong := sorted(token for token in only if not 0 <= token < size):  # -1 would be the last one
-                raise UserError(f"the allowed token {wrong[0]} must be from 0 to below {size}")
+            for token in only:  # -1 would be the last one, and a mask the tokens 0 and 1
+                if isinstance(token, bool | np.bool_) or not 0 <= token < size:
+                    raise UserError(f"the allowed token {token} must be a number from 0 to below {size}")
             may_write &= np.isin(np.arange(self.config.vocabulary), [*only])
             if not may_write.any():
                 raise UserError("no token is allowed")

@@ -226,10 +226,8 @@ def over_all(valid: jax.Array, lag: jax.Array, rewards: TrainingRewards, action:
     samples = {"valid_fraction": valid, "lag_mean": lag}
     means = jax.tree.map(lambda mean: mean / total(1.0), total(jax.tree.map(jnp.mean, samples)))
     played = action != WAIT if action.ndim == 2 else jnp.ones(action.shape[:2], bool)
-    weight = losses.weigh(played)
-    means |= total({
-        "extrinsic_reward": losses.part_of_mean(rewards.extrinsic, weight),
-        "intrinsic_reward": losses.part_of_mean(rewards.intrinsic, weight),
-    })  # fmt: skip
+    both = {"extrinsic_reward": rewards.extrinsic, "intrinsic_reward": rewards.intrinsic}
+    sums, count = total((jax.tree.map(lambda reward: jnp.where(played, reward, 0.0).sum(), both), played.sum()))
+    means |= jax.tree.map(lambda reward: reward / jnp.maximum(count, 1), sums)
     lag_min, lag_max = losses.extremes(lag, jnp.ones_like(lag, bool))
     return means | {"lag_min": lag_min, "lag_max": lag_max}

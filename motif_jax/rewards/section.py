@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
-from motif_jax.annotation.backends import Oracle, check_backend, find_backend, make_judge
+from motif_jax.annotation.backends import Oracle, check_backend, find_backend, make_judge, needs_of
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, deciding, shown, value
 from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.texts import texts_of
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.structs import Need, UserError
+from motif_jax.structs import Need, UserCodeError, UserError
 
 AUTO = "auto"  # of `control.length`
 MIXTURES = "mixtures"  # of `controller_chooses`
@@ -196,10 +196,10 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
     """See `SourceChoice.check`: values that do not work together."""
     section, texts = online_section(config), texts_of(config.env, config.annotate.lexicon)
     judgeless = find(ONLINE_REWARDS, section.kind)
-    turns = parse_goals(section.goals)
     if section.order == "uncertain" and section.kind in LOOKED_UP:
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     try:
+        turns = parse_goals(section.goals)
         if judgeless:
             judgeless.check(section, texts)
         else:
@@ -213,8 +213,11 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
             for turn in turns:
                 judge = judge_section(config.annotate, turn.goal, section.patience_s)
                 check_backend(make_judge(judge, texts, config.seed, not asks_pairs(section.kind)))
+    except UserCodeError:
+        raise  # of a user's judge, with its traceback
     except UserError as error:
-        raise UserError(str(error).replace(GOAL, GOALS if config.policy.online.goals else GOAL)) from None
+        flag = GOALS if config.policy.online.goals else GOAL
+        raise UserError(str(error).replace(GOALS, GOAL).replace(GOAL, flag)) from None
 
 
 def needs_of_online(config: Any) -> list[Need]:
@@ -222,7 +225,7 @@ def needs_of_online(config: Any) -> list[Need]:
     section, needs = config.policy.online, []
     if find(ONLINE_REWARDS, section.kind) is None:
         texts = texts_of(config.env, config.annotate.lexicon)
-        needs = find_backend(config.annotate)(config.annotate, texts, config.seed, not asks_pairs(section.kind)).needs()
+        needs = needs_of(make_judge(config.annotate, texts, config.seed, not asks_pairs(section.kind)))
     return [*needs, *needs_saved(section.init_from, "reward", f"{SECTION}.init_from")]
 
 

@@ -35,7 +35,6 @@ from motif_jax.system.errors import find_refusal
 
 Arrays = dict[str, np.ndarray]
 Facts = dict[str, Any]  # JSON values
-REAL = "biuf"  # kinds of NumPy's types of real numbers
 
 
 class Setting(NamedTuple):
@@ -87,7 +86,7 @@ class RewardSource:
     def moments(self, rollouts: Arrays) -> Arrays:
         """Arrays from which `shape` computes the rewards, [T, B, ...] each; placed on the learner's devices."""
         reward = np.asarray(self.rewards(rollouts))
-        return {"reward": np.asarray(reward, np.float32) if reward.dtype.kind in REAL else reward}
+        return {"reward": np.asarray(reward, np.float32) if is_real(reward) else reward}
 
     def shape(self, moments: Mapping[str, Any]) -> Any:
         """The reward of each step from its `moments`: arithmetic on NumPy and JAX arrays. [T, B]"""
@@ -141,6 +140,11 @@ def user_code(path: str, doing: str = "") -> contextlib.AbstractContextManager[N
         return failure(f"{doing}the reward source {path!r}", FLAG, error) if own else None
 
     return guarded(explain)
+
+
+def is_real(array: np.ndarray) -> bool:
+    """Whether these are real numbers, also of JAX's own types, such as bfloat16."""
+    return np.can_cast(array.dtype, np.longdouble)
 
 
 def locked(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,7 +218,7 @@ class RewardSources(tuple[Weighted, ...]):
         """Raises UserError, with the source's name, if rewards have another shape or are not finite numbers."""
         for name, given in rewards.items():
             array = np.asarray(given)
-            if array.shape != shape or array.dtype.kind not in REAL or not np.isfinite(array).all():
+            if array.shape != shape or not is_real(array) or not np.isfinite(array).all():
                 wanted = f"finite numbers of shape {shape}, not an array of shape {array.shape} and type {array.dtype}"
                 raise UserError(f"the reward source {name!r} must return {wanted} ({FLAG})")
 

@@ -85,11 +85,16 @@ def check(config: AnnotateConfig, of_captions: bool = False) -> None:
     backends.check_backend(backend)
 
 
-def needs(config: AnnotateConfig, workdir: Path | None = None) -> list[Need]:
+def needs(config: AnnotateConfig, workdir: Path) -> list[Need]:
     """The judge's files, and a place for its answers."""
     section, backend = config.annotate, make_backend(config)
     place = Need(lambda: check_place(Path(os.path.expanduser(section.cache_dir)), f"{FLAG}.cache_dir"))
-    return backend.needs() + ([place] if backend.is_model and section.cache_dir else [])
+    return needs_of_judge(config) + ([place] if backend.is_model and section.cache_dir else [])
+
+
+def needs_of_judge(config: AnnotateConfig) -> list[Need]:
+    """The judge's files."""
+    return backends.needs_of(make_backend(config))
 
 
 def label_name(section: AnnotateSection) -> str:

@@ -176,9 +176,15 @@ def divide_gpus(gpus: Sequence[str], runs: int) -> list[dict[str, str]]:
     """The environment variables that give each of some concurrent runs its GPUs, or its share of one's memory."""
     if len(gpus) < 2 or runs == 1:
         return [memory_share(1 / runs)] * runs
-    share = memory_share(1 / -(-runs // len(gpus)))
+    share, each = memory_share(1 / -(-runs // len(gpus))), gpus_of_each(len(gpus), runs)
+    parts = divide(gpus[: each * runs], runs)  # all runs get the same number
     # What a script has found out about all of the GPUs does not hold for a part of them.
-    return [share | {"CUDA_VISIBLE_DEVICES": ",".join(own), sizing.KNOWN: ""} for own in divide(gpus, runs)]
+    return [share | {"CUDA_VISIBLE_DEVICES": ",".join(own), sizing.KNOWN: ""} for own in parts]
+
+
+def gpus_of_each(gpus: int, runs: int) -> int:
+    """The number of GPUs of each of some concurrent runs; 1 if some share one."""
+    return max(gpus // runs, 1)
 
 
 def memory_share(share: float) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from motif_jax.console import print_line
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
+from motif_jax.system.startup import CPU_DEVICES
 
 STEPS_PER_WORKER = 6500  # steps/s of a worker process in a training on a GPU
 UPDATES_PER_S = 10  # more often, updates are in the way of acting
@@ -96,9 +97,14 @@ def list_gpus() -> list[str]:
     return [] if listed.returncode else [line.strip() for line in listed.stdout.splitlines()]
 
 
-@functools.cache
 def ask_jax() -> Devices | None:
     """The devices, as another process asks JAX, which takes seconds; None if JAX does not start."""
+    return _ask_jax_once(os.environ.get(CPU_DEVICES))
+
+
+@functools.cache
+def _ask_jax_once(cpu_devices: str | None) -> Devices | None:
+    """`cpu_devices`: what the process is told in its environment; runs of a sweep may differ in it."""
     try:
         return _ask_jax()
     except (subprocess.TimeoutExpired, subprocess.CalledProcessError):

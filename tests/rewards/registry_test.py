@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import get_config, refusal, viewed
@@ -93,7 +94,8 @@ def test_sources_that_work_in_place_change_nothing_that_others_read():
 
 def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name(monkeypatch):
     source = RewardSources([Weighted("mine", "mine:Mine", 1.0, RewardSource())])
-    source.check({"mine": np.zeros((2, 3))}, (2, 3))
+    for kind in (float, jnp.bfloat16, bool):
+        source.check({"mine": np.zeros((2, 3), kind)}, (2, 3))
     for wrong in (np.zeros(2), np.full((2, 3), np.nan), np.full((2, 3), 1j), np.full((2, 3), "1")):
         monkeypatch.setattr(RewardSource, "rewards", lambda self, rollouts: wrong)
         rewards = source.shape(source.moments({}))

@@ -98,12 +98,15 @@ def test_training_begins_with_the_model_and_a_signal_saves_and_requeues(tmp_path
     assert is_gone(slurm.process(1))
 
 
-def test_on_one_node_the_last_of_three_gpus_trains_and_the_others_serve(tmp_path, chat):
+@pytest.mark.parametrize(("chosen", "server", "trainer"), [({}, "4,5", "6"), ({"SERVER_GPUS": "5,6"}, "5,6", "4")])
+def test_on_one_node_a_gpu_trains_and_the_others_serve(tmp_path, chat, monkeypatch, chosen, server, trainer):
+    for name, value in chosen.items():
+        monkeypatch.setenv(name, value)
     slurm = Job(tmp_path / "fakes", chat)
     job = slurm.submit("oni_node.sbatch", "4,5,6")
     arguments = slurm.wait_for("trained").split()
     assert arguments[-2:] == [f"--config.annotate.server.url={chat.url}", "--config.annotate.model=llama"]
-    assert (slurm.wait_for("gpus0"), slurm.wait_for("gpus1")) == ("4,5\n", "6\n")
+    assert (slurm.wait_for("gpus0"), slurm.wait_for("gpus1")) == (f"{server}\n", f"{trainer}\n")
     os.kill(job.pid, signal.SIGTERM)
     output, _ = finished(job)
     assert "oni_node.sbatch: not finished, requeued" in output

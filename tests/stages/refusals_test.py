@@ -110,6 +110,7 @@ ROWS = [
     ("online", {"policy.online.goals": "gold@0,stairs@7,combat@7"}, "whose steps begin with 0 and rise"),
     ("online", {"policy.online.goals": "gold@0,stars@7"}, "and not 'stars' (--config.policy.online.goals)"),
     ("online", {"annotate.goal": "stars"}, "and not 'stars' (--config.annotate.goal)"),
+    ("online", {"annotate.goal": "Reach level 3@2, please"}, "must be a schedule such as "),
     ("online", {"policy.online.order": "uncertain"}, "needs a network, which 'retrieval' lacks"),
     ("online", {"policy.online.kind": "words"}, "needs a file of word vectors"),
     ("online", {"policy.online.init_from": "/none"}, "there is no directory '/none'"),
@@ -225,6 +226,19 @@ def test_what_an_earlier_stage_may_still_write_is_not_missed(tmp_path):
     config.policy.reward_dir, config.evaluate.policy, config.export.to = "", release, release
     experiment.check(config.to_dict(), ["export", "evaluate"], workdir)
     refusal(lambda: experiment.check(config.to_dict(), ["evaluate", "export"], workdir), "there is no policy in")
+
+    config = get_config("options.py", "nethack")  # evaluates options of the policy that is trained
+    experiment.check(config.to_dict(), list(config.stages), workdir)
+
+    config = get_config("motif.py", "toy", policy__reward_dir="/gone")
+    (workdir / "policy/checkpoints/64").mkdir(parents=True)  # they hold the reward
+    experiment.check(config.to_dict(), ["evaluate"], workdir)
+
+
+def test_a_place_for_answers_is_needed_by_the_stage_that_keeps_them(tmp_path):
+    config = get_config("motif.py", "toy", annotate__backend="server", annotate__cache_dir=f"{__file__}/x")
+    refusal(lambda: experiment.check(config.to_dict(), ["annotate"], tmp_path), "nothing can be written into")
+    experiment.check(config.to_dict(), ["audit"], tmp_path)
 
 
 def test_a_complete_stage_needs_nothing(tmp_path):

@@ -329,9 +329,9 @@ def test_a_training_of_another_program_is_not_gone_on_with(tmp_path, monkeypatch
 
 def test_short_trainings_are_evaluated_in_the_games_of_the_config_alone():
     config = config_of(train_for_env_steps=128)
-    config.evaluate.controls = "grounding"
-    (_, _), (_, view) = stages_of(viewed(config, "write_reward"))
-    assert view.evaluate.controls == view.evaluate.variations == ""
+    config.evaluate.controls, config.policy.train_until = "grounding", "success>=0.95"
+    (_, trained), (_, view) = stages_of(viewed(config, "write_reward"))
+    assert view.evaluate.controls == view.evaluate.variations == trained.policy.train_until == ""
 
 
 def test_a_number_sign_in_quotes_begins_no_comment():

@@ -50,6 +50,7 @@ def test_each_seed_has_a_workdir_and_the_same_command_skips_what_is_done(launch,
 @pytest.mark.parametrize(("gpus", "at_once", "given"), [
     (4, 4, {("G0", 0.75), ("G1", 0.75), ("G2", 0.75), ("G3", 0.75)}),
     (4, 2, {("G0,G1", 0.75), ("G2,G3", 0.75)}),
+    (4, 3, {("G0", 0.75), ("G1", 0.75), ("G2", 0.75)}),  # all get the same
     (2, 4, {("G0", 0.375), ("G1", 0.375)}),  # two runs share one
     (1, 2, {("all", 0.375)}),
     (4, 1, {("all", 0.75)}),

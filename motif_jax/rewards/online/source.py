@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import collections
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from motif_jax.annotation.annotator import AskingCounts, Incomplete, Question, too_few
 from motif_jax.annotation.backends import CaptionBackend, make_judge, open_judge, opened
+from motif_jax.annotation.client import ANSWER_S
 from motif_jax.annotation.stream import TOGETHER, AnsweredItem, Item, OwnProcess, Stream
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.console import print_line
@@ -289,10 +291,11 @@ def judge_facts(config: SourcesConfig, texts: Texts) -> dict[str, Any]:
     return facts
 
 
-def backend_for(config: SourcesConfig, texts: Texts, goal: str) -> CaptionBackend:
-    """The judge's backend for a goal."""
+def backend_for(config: SourcesConfig, texts: Texts, goal: str, start_s: float = 0.0) -> CaptionBackend:
+    """The judge's backend for a goal; `start_s`: to wait for a server, see `ServerSection`."""
     online = config.policy.online
     section = judge_section(config.annotate, goal, online.patience_s)
+    section = replace(section, server=replace(section.server, start_s=start_s))
     return make_judge(section, texts, config.seed, not asks_pairs(online.kind), verdicts=True)
 
 
@@ -301,7 +304,9 @@ def open_stream(config: SourcesConfig, texts: Texts, goal: str, taken: int, at_o
 
     `at_once`: raise UserError if the judge cannot be reached now; otherwise retry in the background.
     """
-    backend, cache_dir = backend_for(config, texts, goal), config.annotate.cache_dir
+    # In the background, training goes on meanwhile, and says that the judge does not answer.
+    start_s = config.annotate.server.start_s or (0.0 if at_once else ANSWER_S)
+    backend, cache_dir = backend_for(config, texts, goal, start_s), config.annotate.cache_dir
     open_backend = OwnProcess if backend.uses_jax else opened
     return Stream(
         lambda counts: open_judge(backend, cache_dir, counts, open_backend, TOGETHER),

@@ -186,9 +186,9 @@ def needs(config: AuditConfig, workdir: Path) -> Iterator[Need]:
     section, policy = config.audit, config.policy
     if section.trajectories:
         return
-    yield from annotate.needs(config)
+    yield from annotate.needs_of_judge(config)
     if section.second_judge:
-        yield from annotate.needs(second_config(config))
+        yield from annotate.needs_of_judge(second_config(config))
     yield from needs_saved(policy.reward_dir, "reward", "--config.policy.reward_dir", policy.reward_checkpoint)
     yield from needs_saved(section.second_reward_dir, "reward", "--config.audit.second_reward_dir")
 

@@ -365,16 +365,17 @@ def needs(config: EvaluateConfig, workdir: Path) -> Iterator[Need]:
     """The players from elsewhere, and the learnt reward."""
     for policy, flag in _named(config.evaluate):
         yield from needs_player(config, workdir, policy, flag)
-    which = config.policy.reward_checkpoint
-    yield from needs_saved(config.policy.reward_dir, "reward", "--config.policy.reward_dir", which)
+    if not checkpoint_steps(workdir / "policy" / "checkpoints"):  # which hold the reward that was learnt
+        which = config.policy.reward_checkpoint
+        yield from needs_saved(config.policy.reward_dir, "reward", "--config.policy.reward_dir", which)
 
 
 def needs_player(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> Iterator[Need]:
     """The policy or language model that a value names, unless it is of this workdir, or a scripted player."""
     world = make_world(config.env)
-    if policy in (*world.players, "") or policy.startswith("@"):
-        return
     name, _ = split_option(policy)
+    if name in (*world.players, "") or name.startswith("@"):
+        return
 
     def check() -> None:
         find_all(config, workdir, policy, flag)

@@ -83,6 +83,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
     player = make_player(config, model, seed=config.seed + done.updates * num_hosts + host)
     params = local_copy(state.params)
     player.swap(player.prepare(params, done.updates), wait=True)
+    anneals = (section.anneal_learning_rate_to, section.anneal_exploration_to) != (1.0, 1.0)
     with contextlib.ExitStack() as stack:
         every = section.probe_every if host == 0 else 0
         ask_probes = make_probes(model, parts.world, folder, every, done.env_steps)
@@ -121,7 +122,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
 
             # update
             first, rollouts = done.updates == before.updates, batch.arrays.rollouts
-            by_seconds = section.train_for_seconds and not section.synchronous
+            by_seconds = section.train_for_seconds and not section.synchronous and anneals
             if parts.plan or parts.grouped or by_seconds:  # games wait, so a batch has fewer than batch_size steps
                 share = seconds / section.train_for_seconds if by_seconds else 0.0
                 position = max(done.env_steps / section.batch_size, share * parts.learner.total_updates)

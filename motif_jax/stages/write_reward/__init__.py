@@ -147,7 +147,7 @@ def check(config: WriteConfig) -> None:
 def needs(config: WriteConfig, workdir: Path) -> Iterator[Need]:
     """What the judge, the writer and the trainings need, and the learnt reward."""
     policy, model = config.policy, config.annotate.model
-    yield from annotate.needs(config)
+    yield from annotate.needs_of_judge(config)
     if config.write_reward.writer == MODEL:
         yield Need(lambda: check_language_model(model, "--config.annotate.model"), Path(model))
     yield from needs_saved(policy.reward_dir, "reward", "--config.policy.reward_dir", policy.reward_checkpoint)
@@ -160,6 +160,7 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
     policy = replace(
         config.policy, sources=f"code:{WRITTEN}", intrinsic_coefficient=0.0, extrinsic_coefficient=0.0, reward_dir="",
         options="", controller="", train_for_env_steps=config.write_reward.train_for_env_steps, train_for_seconds=0.0,
+        train_until="",
     )  # fmt: skip
     evaluate = replace(
         config.evaluate, policy="", beside="random", episodes=40, protocol=TASK, variations="", controls="",
