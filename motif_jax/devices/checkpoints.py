@@ -232,7 +232,8 @@ def find_checkpoints(path: Path, kind: str = "reward") -> Path:
     for directory in (path / kind / "checkpoints", path / "checkpoints", path):
         if checkpoint_steps(directory):
             return directory
-    raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")
+    missing = f"there {'are' if kind.endswith('s') else 'is'} no {kind} in {str(path)!r}"
+    raise UserError(f"{missing}: no directory with checkpoints")
 
 
 def find_saved(path: Path, kind: str) -> Path:

@@ -179,8 +179,8 @@ def read_trl(file: Path) -> Iterator[Episode]:
 
 def _episodes(row: Any) -> tuple[Episode, ...]:
     if "messages" in row:
-        return (_episode(_messages(row["messages"], WORLD), row),)
-    prompt = _messages(row["prompt"], WORLD) if "prompt" in row else []
+        return (_episode(spoken(row["messages"], WORLD), row),)
+    prompt = spoken(row["prompt"], WORLD) if "prompt" in row else []
     if "completion" in row:
         return (_episode([*prompt, *_completion(row["completion"])], row),)
     if "chosen" in row and "rejected" in row:
@@ -190,25 +190,26 @@ def _episodes(row: Any) -> tuple[Episode, ...]:
 
 
 def _completion(value: Any) -> list[Message]:
-    messages = _messages(value, AGENT)
+    messages = spoken(value, AGENT)
     if not any(message["role"] == AGENT for message in messages):
         raise ValueError("the assistant says nothing in a completion")
     return messages
 
 
-def _messages(value: Any, role: str) -> list[Message]:
-    """The messages of a list, or of a text that `role` says."""
-    if isinstance(value, str):
-        return [{"role": role, "content": value}]
-    for message in value:
+def spoken(value: Any, role: str) -> list[Message]:
+    """The messages of a list, or of a text that `role` says, without empty ones of the world.
+
+    Raises ValueError, or one of WRONG, for other values.
+    """
+    messages = [{"role": role, "content": value}] if isinstance(value, str) else value
+    for message in messages:
         if message["role"] not in ROLES or not isinstance(message["content"], str):
             raise ValueError(f"a message must be a text with one of the roles {', '.join(ROLES)}: {shown(message)}")
-    return value
+    return [message for message in messages if message["content"] or message["role"] == AGENT]
 
 
 def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     """The episode of a conversation; `row` may have the columns that TRL ignores."""
-    messages = [message for message in messages if message["content"] or message["role"] == AGENT]
     count = sum(message["role"] == AGENT for message in messages)
     rewards, last = row.get("rewards"), row.get("reward")
     if rewards is None and last is None and "label" in row:

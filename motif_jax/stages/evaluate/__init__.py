@@ -38,6 +38,7 @@ from motif_jax.system.machine import usable_cores
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
+VALUES = "values/checkpoints"  # of policies that write
 OPTION = "#"  # before the name of an option that plays alone: WORKDIR@STEP#gold
 REWARDS = (  # values of the policy that decide which rewards are added up
     "reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "pay", "reference_alignment", "options",
@@ -159,6 +160,11 @@ def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> l
     if is_language_model(policy):
         file = locate_model(policy, flag).absolute()
         return [Contender(short_name(f"{file.name.removesuffix('.gguf')}{games}"), str(file), 0, greedy)]
+    if not policy and not checkpoint_steps(workdir / "policy/checkpoints") and checkpoint_steps(workdir / VALUES):
+        raise UserError(
+            f"the policy in {str(workdir)!r} writes texts, but the world {world.name!r} is played by actions: "
+            "evaluation needs a world of texts (--config.env.world), and motif_jax.load_values and motif-chat need none"
+        )
     name, path, step = _locate(workdir, policy, flag, "policy")
     alone = f"-{option}" if option else ""
     name = short_name(f"{name}-{step}{alone}{'-greedy' if greedy else ''}{games}")
@@ -178,13 +184,11 @@ def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str
         (one,) = find([choice], flag)
         directory, step = Path(one.path), one.step
     else:
-        from motif_jax.policies.writing import list_values  # loads JAX
+        from motif_jax.policies.writing import chosen_values, list_values  # loads JAX
 
         with naming(f"run --stage=train_values first, {flag}"):
             directory, steps = list_values(Path(choice.path))
-        chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
-        last = chosen if chosen in steps else steps[-1]
-        step = last if choice.which == LAST else int(choice.which)  # `read_values` looks for it
+        step = chosen_values(directory, steps) if choice.which == LAST else int(choice.which)  # `read_values` finds it
     if directory == (workdir / stage / "checkpoints").resolve():
         return stage, ".", step
     home = directory.parent if directory.name == "checkpoints" else directory
