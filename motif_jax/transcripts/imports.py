@@ -216,7 +216,9 @@ def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
         last = {True: 1.0, False: -1.0}[row["label"]]
     if rewards is None:
         rewards = [0.0] * (count - 1) + [0.0 if last is None else last]
-    if not len(rewards) == count > 0:
+    if not count:
+        raise ValueError("the assistant says nothing in it")
+    if len(rewards) != count:
         raise ValueError(f"its rewards are {shown(rewards)}, for {count:,} turns of the assistant")
     if not (isinstance(rewards, list) and all(map(Number().allows, rewards))):
         raise ValueError(f"its rewards are {shown(rewards)}, not numbers")

@@ -268,6 +268,12 @@ def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path, file)
     assert [episode.turns[-1].reward for episode in read_trl(rewards)] == [2.0]
 
 
+def test_a_conversation_of_ten_megabytes_is_read(tmp_path):
+    text = "well " * 2_000_000
+    file = lines(tmp_path, {"messages": [say("user", text), say("assistant", "b")], "reward": 1})
+    assert [*read_trl(file)] == [Episode((Turn(text), Turn("b", 1.0)), terminal=True)]
+
+
 def test_texts_and_implicit_prompts_are_read(tmp_path):
     file = lines(
         tmp_path, {"prompt": "2 + 2?", "completion": "4", "reward": 1},
@@ -282,7 +288,10 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
 
 @pytest.mark.parametrize(("row", "sentence"), [
     ([1], "neither messages, nor a prompt"),
-    ({"messages": "hello"}, "for 0 turns of the assistant"),
+    ({"messages": "hello"}, "the assistant says nothing in it"),
+    ({"messages": [say("user", "x")], "reward": 1}, "the assistant says nothing in it"),
+    ({"messages": [say("assistant", "x")], "reward": "good"}, "its rewards are ['good'], not numbers"),
+    ({"messages": [say("assistant", "x" * 2**24)]}, "is longer than 16,777,216 bytes"),
     ({"messages": [say("king", "x")]}, "with one of the roles system"),
     ({"messages": [say("assistant", [{"type": "image"}])]}, "a message must be a text"),
     ({"messages": [say("assistant", "x")], "rewards": [1, 2]}, "its rewards are [1, 2], for 1 turns"),
