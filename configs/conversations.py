@@ -1,4 +1,4 @@
-"""Rated conversations: a language model learns the replies, and values of them (ILQL, arXiv 2206.11871).
+"""Rated conversations: a language model learns the replies, and their values, which steer what it writes.
 
     python -m motif_jax.launch --config=configs/conversations.py --workdir=runs/chats \\
         --config.transcripts.import_from=chats.jsonl
@@ -18,7 +18,7 @@ from motif_jax.structs import UserError
 def get_config(argument: str = "") -> ConfigDict:
     """The stages for recorded conversations, with a new model or with SmolLM2."""
     if argument not in ("", "smollm2"):
-        raise UserError(f"unknown word {argument!r} (--config): choose smollm2, or none for a new model")
+        raise UserError(f"unknown model {argument!r} (--config): choose smollm2, or none for a new one")
     config = defaults()
     config.stages = ("train_language", "train_values", "report")
     config.transcripts.import_format = "trl"
@@ -32,8 +32,11 @@ def get_config(argument: str = "") -> ConfigDict:
         section.validation_share = 0.1
     values = config.train_values
     values.keep = "end"  # a rating is at the end
+    # V of the recorded ratings. With ilql they reach earlier tokens one target at a time, and 80 updates (400 chats, one
+    # trial) did not change the replies.
+    values.recipe = "monte_carlo"
     values.discount = 1.0  # per token of the agent: with 0.99, a rating 300 tokens away counts 5 %
-    values.polyak = 0.5  # a rating reaches earlier tokens through the targets, which must follow quickly
+    values.polyak = 0.5  # few updates, so targets must follow quickly
     if argument:
         config.language.model = argument
         config.transcripts.template = "lines"  # its tokens are not words

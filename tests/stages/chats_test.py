@@ -21,7 +21,7 @@ FLAGS = {
     "language.width": 32, "language.layers": 1, "language.heads": 2,
     "train_language.max_length": 64, "train_language.batch_size": 2, "train_language.num_epochs": 8,
     "train_language.learning_rate": 5e-3,
-    "train_values.max_length": 64, "train_values.batch_size": 1, "train_values.num_epochs": 14,
+    "train_values.max_length": 64, "train_values.batch_size": 1, "train_values.num_epochs": 6,
     "train_values.learning_rate": 3e-3,
 }  # fmt: skip
 
@@ -92,7 +92,7 @@ def test_conversations_that_cannot_be_answered_are_refused_in_a_sentence(trained
 
 def test_values_are_looked_for_where_they_are(trained, tmp_path):
     last = max(checkpoint_steps(trained / "values/checkpoints"))
-    assert motif_jax.load_values(trained / "values", which=last).metadata["recipe"] == "ilql"
+    assert motif_jax.load_values(trained / "values", which=last).metadata["recipe"] == "monte_carlo"
     refusal(lambda: motif_jax.load_values(tmp_path), match=f"there are no values in '{tmp_path}'")
     refusal(lambda: motif_jax.load_values(trained, which=7), match="7")
 
@@ -117,7 +117,8 @@ def test_a_rating_after_many_tokens_is_not_lost(tmp_path, capsys):
     """The rated turn comes after more tokens than a row has, and this config keeps the end."""
     rows = [{"messages": [{"role": "user", "content": "well " * 90}, *one["messages"]], "reward": one["reward"]}
             for one in chats()]  # fmt: skip
-    config = config_for(write(tmp_path / "long.jsonl", rows), train_language__num_epochs=1, train_values__num_epochs=1)
+    config = config_for(write(tmp_path / "long.jsonl", rows), train_language__num_epochs=1, train_values__num_epochs=1,
+                        train_values__recipe="ilql")  # fmt: skip
     experiment.run(config.to_dict(), tmp_path / "run", ["train_language", "train_values"])
     printed = capsys.readouterr().out
     assert "train_values: 40 of 40 episodes have more than 64 tokens, of which the end is kept" in printed
