@@ -32,8 +32,8 @@ def get_config(argument: str = "") -> ConfigDict:
         section.validation_share = 0.1
     values = config.train_values
     values.keep = "end"  # a rating is at the end
-    # V of the recorded ratings. With ilql they reach earlier tokens one target at a time, and 80 updates (400 chats, one
-    # trial) did not change the replies.
+    # V of the recorded ratings. With ilql they reach earlier tokens one target at a time, and 80 updates (400 chats,
+    # one trial) did not change the replies.
     values.recipe = "monte_carlo"
     values.discount = 1.0  # per token of the agent: with 0.99, a rating 300 tokens away counts 5 %
     values.polyak = 0.5  # few updates, so targets must follow quickly
