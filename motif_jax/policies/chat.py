@@ -29,17 +29,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--beta", default="4", help="factor of Q - V; 0: the policy without values (default: 4)")
     parser.add_argument("--max-tokens", default="64", help="the most tokens of a reply (default: 64)")
     parser.add_argument("--kind", default="sample", help="sample, greedy, beam or rerank (default: sample)")
+    parser.add_argument("--system", default="", help="a system message, as conversations of the training began with")
     parser.add_argument("--which", default="last", help="checkpoint: its number, best, or last (default)")
     parser.add_argument("--seed", default=0, type=int, help="of the samples (default: 0)")
     chosen = parser.parse_args(argv)
-    beta = to_number(chosen.beta)
+    beta: Any = to_number(chosen.beta)
     most = int(chosen.max_tokens) if chosen.max_tokens.isdecimal() else chosen.max_tokens
     keep_compiled_programs(os.environ)
     from motif_jax.policies.writing import load_values  # loads JAX
 
     try:
         values = load_values(chosen.workdir, chosen.which, chosen.seed)
-        talk(values, beta if beta == beta else chosen.beta, most, chosen.kind)  # NaN: refused as it was written
+        beta = beta if beta == beta else chosen.beta  # NaN: refused as it was written
+        talk(values, chosen.system, {"beta": beta, "max_tokens": most, "kind": chosen.kind})
     except UserError as error:
         say(error)
         return 2
@@ -48,19 +50,20 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def talk(values: Any, beta: Any, max_tokens: Any, kind: str) -> None:
+def talk(values: Any, system: str, decoding: dict[str, Any]) -> None:
     """Reads what the other side says, line by line, and prints a reply to each, until the input ends."""
-    messages: list[dict[str, str]] = []
+    begun = [{"role": "system", "content": system}] if system else []
+    messages = [*begun]
     show_prompt()
     for line in sys.stdin:
         text = line.strip()
         if text:
             messages.append({"role": WORLD, "content": text})
-            reply = values.reply(messages, beta, max_tokens, kind)
+            reply = values.reply(messages, **decoding)
             messages.append({"role": AGENT, "content": reply})
             print_lines(reply)
         else:
-            messages = []
+            messages = [*begun]
         show_prompt()
 
 

@@ -74,7 +74,7 @@ def list_values(path: Path) -> tuple[Path, list[int]]:
 
 def chosen_values(directory: Path, steps: Sequence[int]) -> int:
     """Of these checkpoints the one that train_values chose by the return of games, or the last."""
-    chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
+    chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint", -1)
     return int(chosen) if chosen in steps else steps[-1]
 
 
@@ -456,7 +456,8 @@ class TextValues:
         is_one = isinstance(conversations, str) or (len(conversations) > 0 and isinstance(conversations[0], Mapping))
         talks = [conversations] if is_one else conversations
         size = min(64, 2 ** (len(talks) - 1).bit_length()) if talks else 1  # few sizes, as each is compiled
-        decoded = Decoding(kind, float(beta), max_tokens=max_tokens, **{"batch_size": size} | decoding)
+        options: dict[str, Any] = {"batch_size": size, "max_tokens": max_tokens} | decoding
+        decoded = Decoding(kind, float(beta), **options)
         self._writer.check(decoded)
         contexts = [self._context(number, talk, max_tokens) for number, talk in enumerate(talks)]
         key = jax.random.fold_in(self._key, self._calls)

@@ -104,7 +104,8 @@ def terminal(trained, *flags, text=""):
 
 @pytest.mark.journey
 def test_the_terminal_answers_line_by_line(trained):
-    done = terminal(trained, "--beta=4", "--max-tokens=20", "--kind=greedy", text=f"{ASK}\n\n{ASK}\n")
+    done = terminal(trained, "--beta=4", "--max-tokens=20", "--kind=greedy", "--system=You help.",
+                    text=f"{ASK}\n\n{ASK}\n")  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "I am sorry . I will look for it .\n" * 2
     done = terminal(trained, "--beta=hot", text=f"{ASK}\n")
