@@ -1,6 +1,6 @@
 """motif_jax: game-playing agents trained with language models (Motif, ONI, GLAM, ILQL), in JAX.
 
-    from motif_jax import export_reward, load_language, load_policy, load_reward
+    from motif_jax import export_reward, load_language, load_policy, load_reward, load_values
 
     reward = load_reward("runs/quickstart")
     reward(["You kill the newt!"]).normalised     # the agent's reward for this message
@@ -8,6 +8,8 @@
     policy = load_policy("runs/quickstart")       # policy.begin(), then policy(observation).action
     language = load_language("flan-t5-small")     # a directory with a language model
     language.score(["Goal: go to the red ball"], ["turn left", "go forward"])   # log-probabilities of these choices
+    values = load_values("runs/chats")            # of --stage=train_values
+    values.reply("My parcel has not arrived.", beta=4, max_tokens=60)   # or a list of texts, or messages
     env = record(env, "FILE.jsonl")               # an environment of gymnasium, for `motif-audit FILE.jsonl`
 
 Importing this package loads nothing heavy; in particular it never loads jax, so that actor workers can import it.
@@ -17,10 +19,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from motif_jax.api import export_reward, load_language, load_policy, load_reward, record
+    from motif_jax.api import export_reward, load_language, load_policy, load_reward, load_values, record
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "export_reward", "load_language", "load_policy", "load_reward", "record"]
+__all__ = ["__version__", "export_reward", "load_language", "load_policy", "load_reward", "load_values", "record"]
 RECORDER = "motif_jax.audit.recording:record"  # `record`, which loads gymnasium and not JAX
 
 

@@ -33,6 +33,7 @@ ARGUMENTS = {  # of configs that are about no task of NetHack
     "ilql": ILQL, "ilql_quickstart": ILQL, "options": ("treasure", "nethack"),
     "motif": (*TASK_ARGUMENTS, "score,gpu", "score,reference,gpu"),
     "goals": ("gold", "stairs", "explore", "progress"),
+    "conversations": ("", "smollm2"),
     "code_quickstart": ("gold",),  # doorkey needs a checkout on the path
     "own_game": ("toy",),
 }  # fmt: skip

@@ -64,6 +64,7 @@ STAGES = {
 FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",
     "motif_jax.audit.command": "the command motif-audit",
+    "motif_jax.policies.chat": "the command motif-chat",
     "motif_jax.envs.arena_world": "worlds of a user's own, of TextArena",
     "motif_jax.envs.conversation": "integrations/",
     "motif_jax.envs.nethack.gym_game": "gymnasium, by the ids that are registered",

@@ -65,7 +65,8 @@ def find_checkpoints(path: Path, kind: str = "reward") -> Path:
     for directory in (path / kind / "checkpoints", path / "checkpoints", path):
         if checkpoint_steps(directory):
             return directory
-    raise UserError(f"there is no {kind} in {str(path)!r}: no directory with checkpoints")
+    missing = f"there {'are' if kind.endswith('s') else 'is'} no {kind} in {str(path)!r}"
+    raise UserError(f"{missing}: no directory with checkpoints")
 
 
 def find_saved(path: Path, kind: str) -> Path:
@@ -80,6 +81,12 @@ def list_saved(path: Path, kind: str) -> tuple[Path, list[int]]:
     if is_release(directory):
         return directory, [_of_kind(directory, read_metadata(directory), kind)["step"]]
     return directory, checkpoint_steps(directory)
+
+
+def chosen_values(directory: Path, steps: Sequence[int]) -> int:
+    """Of these checkpoints the one that train_values chose by the return of games, or the last."""
+    chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint", -1)
+    return int(chosen) if chosen in steps else steps[-1]
 
 
 def needs_saved(path: str, kind: str, flag: str, which: str = "last") -> Iterator[Need]:

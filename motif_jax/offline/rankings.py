@@ -72,17 +72,19 @@ def make_readers(language: ModelFunctions, state: OfflineState, bounds: tuple[fl
     return {"online": lambda rows: chosen(state.learnt, state.learnt, rows), "target": read_target}
 
 
-def read_texts(read: ReadValues, renderer: Renderer, episodes: np.ndarray, width: int) -> Iterator[list[Text]]:
-    """Yields, for each episode, the agent's texts that end within its first `width` tokens."""
+def read_texts(read: ReadValues, renderer: Renderer, episodes: np.ndarray, width: int) -> Iterator[dict[int, Text]]:
+    """Yields, for each episode, the agent's texts that end within its row of `width` tokens, by their numbers."""
     for start in range(0, len(episodes), ROWS):
         numbers = episodes[start : start + ROWS]
         rows = renderer.rows(np.resize(numbers, ROWS), width)  # padded with copies, as each number would be compiled
         q, v = (np.asarray(values) for values in read(rows))
         decisions = np.asarray(mdp.utterance_steps(rows).mask)
+        before = renderer.texts_before(numbers, width).tolist()
         for row in range(len(numbers)):
             chosen, ends = np.flatnonzero(rows.is_action[row]), np.flatnonzero(rows.closes[row]) + 1
             parts = zip(np.split(chosen, np.searchsorted(chosen, ends)), ends, strict=False)  # the last part is torn
-            yield [Text(q[row, part], v[row, part], bool(decisions[row, end])) for part, end in parts]
+            texts = [Text(q[row, part], v[row, part], bool(decisions[row, end])) for part, end in parts]
+            yield dict(enumerate(texts, before[row]))
 
 
 def best_texts(
@@ -94,7 +96,7 @@ def best_texts(
     """
     episodes, candidates = episodes[:MOST_EPISODES], []
     for number, texts in zip(episodes.tolist(), read_texts(read, renderer, episodes, width), strict=True):
-        for index, text in enumerate(texts):
+        for index, text in texts.items():
             if text.is_decision:
                 candidates.append((-float((text.q - text.v).mean()), number, index))
     listed: dict[tuple[str, str], float] = {}
@@ -118,7 +120,7 @@ def ranks(readers: dict[str, ReadValues], renderer: Renderer, transcripts: Trans
             each = (read_texts(read, renderer, episodes, width) for episodes in pairs[:MOST_PAIRS].T)
             both = []
             for pair in zip(*each, strict=True):
-                if min(map(len, pair)) > number:  # both texts are within the width
+                if all(number in texts for texts in pair):  # both texts are within the width
                     both.append([texts[number].q for texts in pair])
             if not both:
                 break

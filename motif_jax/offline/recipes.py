@@ -208,6 +208,7 @@ class Running:
     best_share: float = deciding(0.2, SHARE, "share of the episodes, by their return", only_for=SELECTIVE)
     batch_size: int = deciding(64, Whole(1, 2**20), "rows per batch, over all hosts")
     max_length: int = deciding(256, Whole(2, 2**20), "tokens per row; longer episodes are truncated")
+    keep: str = deciding("start", Text(("start", "end")), "which part of longer episodes is kept")
     packed: bool = deciding(True, Flag(), "pack several episodes into a row; False: one per row, batched by length")
     in_order: bool = deciding(False, Flag(), "keep the order of the transcripts, as a curriculum; False: shuffle")
     validation_share: float = deciding(0.05, INSIDE, "share of the episodes held out for validation")

@@ -9,7 +9,7 @@ one beta.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +19,11 @@ import numpy as np
 from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from motif_jax.config.table import Number, Text
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.mesh import DATA, local_mesh
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild, sum_of_arrays
-from motif_jax.devices.releases import list_saved
+from motif_jax.devices.releases import chosen_values, list_saved
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import game_seed, to_row, to_text
 from motif_jax.language.adapt import with_additions
@@ -35,9 +36,10 @@ from motif_jax.offline import mdp, values
 from motif_jax.offline.losses import Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
 from motif_jax.offline.values import ModelFunctions, ShiftArguments
-from motif_jax.policies.decoding import Decoding, check_decoding
-from motif_jax.structs import ArraySpec, Episode, UserError
+from motif_jax.policies.decoding import KINDS, SHARED, Decoding, check_decoding
+from motif_jax.structs import ArraySpec, Episode, UserError, legible
 from motif_jax.tokens import Tokeniser, digest
+from motif_jax.transcripts.imports import AGENT, WORLD, WRONG, spoken
 from motif_jax.transcripts.render import TEMPLATES, ConversationTokens, LiveRenderer, Rows
 
 POLICY = "policy"  # beside the checkpoints: directory of the language model that training began with
@@ -411,6 +413,83 @@ def count_equal(contexts: Sequence[Sequence[int]]) -> int:
         if divisible and all(context == contexts[row - row % times] for row, context in enumerate(contexts)):
             return times
     return 1
+
+
+class TextValues:
+    """A policy that writes, with the values of its texts; see `load_values`."""
+
+    def __init__(self, model: ValueModel, metadata: dict[str, Any], seed: int):
+        self.metadata = metadata  # of the checkpoint; `config` has the config that it was trained with
+        self._writer, self._key, self._calls = ValueWriter(model), jax.random.key(seed), 0
+
+    def reply(
+        self, conversations: str | Sequence[Any], beta: float = 4.0, max_tokens: int = 64, kind: str = "sample",
+        **decoding: Any,
+    ) -> Any:  # fmt: skip
+        """Writes the agent's next text in a conversation, or in each of several. Every call draws anew.
+
+        A conversation with little context left is read from its last text on; see `ConversationTokens`.
+
+        Args:
+          conversations: a text that the agent answers; or the messages so far, a list of {"role": ..., "content": ...},
+            of which the assistant's are the agent's; or a list of such texts or lists.
+          beta: factor of Q - V; 0: the policy without values.
+          max_tokens: the most tokens of a reply.
+          kind: sample, greedy, beam or rerank.
+          decoding: other values of the section `decoding`, such as temperature=0.7.
+
+        Returns:
+          The reply; a list of replies for a list of conversations.
+        """
+        kinds = {"beta": Number(0), "kind": Text(KINDS)} | {name: declared.kind for name, declared in SHARED.items()}
+        for name, given in {"beta": beta, "max_tokens": max_tokens, "kind": kind, **decoding}.items():
+            if name in kinds:
+                kinds[name].check(name, "reply", given)
+        is_one = isinstance(conversations, str) or (len(conversations) > 0 and isinstance(conversations[0], Mapping))
+        talks = [conversations] if is_one else conversations
+        size = min(64, 2 ** (len(talks) - 1).bit_length()) if talks else 1  # few sizes, as each is compiled
+        options: dict[str, Any] = {"batch_size": size, "max_tokens": max_tokens} | decoding
+        decoded = Decoding(kind, float(beta), **options)
+        self._writer.check(decoded)
+        contexts = [self._context(number, talk, max_tokens) for number, talk in enumerate(talks)]
+        key = jax.random.fold_in(self._key, self._calls)
+        self._calls += 1
+        replies = [one.text for one in self._writer.write(contexts, decoded, key, range(len(talks)))]
+        return replies[0] if is_one else replies
+
+    def _context(self, number: int, talk: Any, max_tokens: int) -> list[int]:
+        """The tokens before the agent's next text, as training has read them."""
+        renderer, longest = self._writer.model.renderer, self._writer.model.config.max_positions
+        with legible(f"conversation {number:,}", "reply", *WRONG):
+            messages = spoken(talk, WORLD)
+        heard = [messages.pop(0)["content"]] if messages and messages[0]["role"] != AGENT else [""]
+        tokens = ConversationTokens(renderer, heard[0], longest, max_tokens)
+        for message in messages:
+            if message["role"] == AGENT:
+                tokens.said(renderer.said(message["content"]))
+            else:
+                tokens.heard(message["content"])
+        context = tokens.context()
+        if longest and len(context) >= longest:
+            long = f"the last text of conversation {number:,} has {len(context):,} tokens"
+            raise UserError(f"{long}, and the model reads {longest:,} (reply)")
+        return context
+
+
+def load_values(path: str | Path, which: str | int = "last", seed: int = 0) -> TextValues:
+    """Loads a policy that writes, and its values, from a workdir of `--stage=train_values`, or its `values`.
+
+        values = load_values("runs/chats")
+        values.reply("My parcel has not arrived.", beta=4, max_tokens=60)
+
+    Args:
+      path: the workdir, its `values`, or the directory of checkpoints in it.
+      which: the number of a checkpoint, "best", or "last": the one that training chose by games, or else the last.
+      seed: for sampling replies.
+    """
+    directory, steps = list_values(Path(path))
+    chosen = str(chosen_values(directory, steps)) if which == "last" else str(which)
+    return TextValues(*read_values(directory, chosen), seed)
 
 
 def pad_contexts(contexts: Sequence[Sequence[int]], num_rows: int) -> tuple[np.ndarray, np.ndarray]:

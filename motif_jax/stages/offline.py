@@ -350,8 +350,8 @@ def make_job(
     section, mesh, hosts, stage = session.section, session.mesh, session.hosts, session.stage.name
     longest, lengths = section.max_length, renderer.lengths
     if (long := int((lengths > longest).sum())) and hosts.me == 0:
-        most = f"more than {longest:,} tokens and are truncated (the longest has {int(lengths.max()):,})"
-        print_line(f"{stage}: {long:,} of {len(lengths):,} episodes have {most} (--config.{stage}.max_length)")
+        most = f"more than {longest:,} tokens, of which the {section.keep} is kept (the longest has {lengths.max():,})"
+        print_line(f"{stage}: {long:,} of {len(lengths):,} episodes have {most} (--config.{stage}.max_length, .keep)")
     learnt, held = choose_episodes(section, recipe, session.transcripts, config.seed)
     layout: dict[str, Any] = {"packed": section.packed, "in_order": section.in_order, "seed": config.seed,
                               "max_length": longest, "batch_rows": section.batch_size}  # fmt: skip

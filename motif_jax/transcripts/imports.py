@@ -230,20 +230,25 @@ def _completion(row: Any, name: str) -> list[Message]:
 
 
 def _messages(row: Any, name: str, role: str) -> list[Message]:
-    """The messages of a list, or of a text that `role` says."""
-    value: Any = _field(row, name, str, list)
-    if isinstance(value, str):
-        return [{"role": role, "content": value}]
-    for message in value:
+    """The messages of a field; see `spoken`."""
+    return spoken(_field(row, name, str, list), role)
+
+
+def spoken(value: Any, role: str) -> list[Message]:
+    """The messages of a list, or of a text that `role` says, without empty ones of the world.
+
+    Raises ValueError, or one of WRONG, for other values.
+    """
+    messages = [{"role": role, "content": value}] if isinstance(value, str) else value
+    for message in messages:
         if (said := _field(message, "role", str)) not in ROLES:
             raise ValueError(f"'role' is {shown(said)}, not one of {', '.join(ROLES)}")
         _field(message, "content", str)
-    return value
+    return [message for message in messages if message["content"] or message["role"] == AGENT]
 
 
 def _episode(messages: Sequence[Message], row: dict[str, Any]) -> Episode:
     """The episode of a conversation; `row` may have the columns that TRL ignores."""
-    messages = [message for message in messages if message["content"] or message["role"] == AGENT]
     count = sum(message["role"] == AGENT for message in messages)
     if not count:
         raise ValueError("the assistant says nothing")

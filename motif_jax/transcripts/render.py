@@ -77,13 +77,16 @@ class Renderer:
     """
 
     def __init__(
-        self, turns: Turns, tokeniser: Tokeniser, template: Template, discount: float = 1.0, apart: bool = False
-    ):
+        self, turns: Turns, tokeniser: Tokeniser, template: Template, discount: float = 1.0, apart: bool = False,
+        keep_end: bool = False,
+    ):  # fmt: skip
         """Tokenises all texts; raises UserError if the pieces' tokens differ from those of the whole text.
 
         `discount`: factor per token of the agent, for rewards that `rows` cuts off. `apart`: the tokens may differ,
-        because the policy also reads the texts one by one when it plays.
+        because the policy also reads the texts one by one when it plays. `keep_end`: of episodes that are longer than
+        a row, the row has the end, and neither marks nor rewards of what is before it.
         """
+        self._keep_end = keep_end
         encoded = *map(tokeniser.encode, turns.texts), *encode_marks(tokeniser, template)
         pieces = [np.asarray(tokens, np.int64) for tokens in encoded]
         flat = np.concatenate([np.zeros(0, np.int64), *pieces])
@@ -127,9 +130,9 @@ class Renderer:
             )
 
     def rows(self, episodes: np.ndarray, width: int) -> Rows:
-        """The tokens of episodes, one row each; longer ones are cut at their end. [R] -> [R, width]
+        """The tokens of episodes, one row each; longer ones are cut, see `keep_end`. [R] -> [R, width]
 
-        The last token of a cut row has the discounted sum of the rewards that were cut off.
+        The last token of a row whose end was cut has the discounted sum of the rewards that were cut off.
         """
         return self.packed(episodes[:, None].tolist(), width)
 
@@ -142,8 +145,8 @@ class Renderer:
         before = np.append(0, np.cumsum(sizes))
         start = before[:-1] - before[(np.cumsum(counts) - counts)[row]]  # of the episode in its row
         flat, piece, is_last = self._flat(episodes)  # [N] each
-        owner, at = np.repeat(np.arange(len(episodes)), lengths), _ranges(0 * lengths, lengths)
-        agent, kept = self._agent[piece], at < width
+        owner, at = np.repeat(np.arange(len(episodes)), lengths), _ranges(-self._skipped(lengths, width), lengths)
+        agent, kept = self._agent[piece], (at >= 0) & (at < width)
         reward = np.where(is_last, self._reward[piece], np.float32(0))
         shape, kinds = (len(inside), width), (np.int32, np.int32, bool, bool, np.float32, np.int8)
         rows = Rows(*(np.zeros(shape, kind) for kind in kinds))
@@ -154,10 +157,11 @@ class Renderer:
         where = to[chosen], column[chosen] - 1
         rows.is_action[where], rows.closes[where] = True, (is_last & self._closes[piece])[chosen]
         rows.reward[where] = reward[chosen]
-        lost, terminal = agent & ~kept, self._terminal[episodes]
+        lost, terminal = agent & (at >= width), self._terminal[episodes]
         losses = np.bincount(owner[lost], minlength=len(episodes))
         ends = np.where(terminal, TERMINAL, UNFINISHED)
-        cut = (lengths > width) & ((losses > 0) | ~terminal)  # not if only a last text of the environment is lost
+        is_long = (lengths > width) & (not self._keep_end)
+        cut = is_long & ((losses > 0) | ~terminal)  # not if only a last text of the environment is lost
         ends[cut] = np.where(agent[(np.cumsum(lengths) - lengths + width)[cut]], UNFINISHED, CUT)
         rows.end[row, start + sizes - 1] = ends
         # No token is chosen at the last position of a cut row, so that position has no other reward.
@@ -176,9 +180,23 @@ class Renderer:
     def rewards_beyond(self, width: int) -> np.ndarray:
         """The number of rewards, but for zeros, that rows of this width cut off from each episode. [E]"""
         counts, starts = self._lasts - self._firsts, np.cumsum(self.lengths) - self.lengths
-        stops = np.cumsum(self._sizes[self._pieces]) - np.repeat(starts, counts)  # of each piece, in its episode
-        episode = np.repeat(np.arange(len(counts)), counts)
-        return np.bincount(episode[(stops > width) & (self._reward != 0)], minlength=len(counts))
+        starts = starts + self._skipped(self.lengths, width)
+        stops = np.cumsum(self._sizes[self._pieces]) - np.repeat(starts, counts)  # of each piece, in its row
+        episode, first = np.repeat(np.arange(len(counts)), counts), 2 * self._keep_end  # no token is chosen at 0
+        return np.bincount(episode[((stops > width) | (stops < first)) & (self._reward != 0)], minlength=len(counts))
+
+    def texts_before(self, episodes: np.ndarray, width: int) -> np.ndarray:
+        """The number of the agent's texts of which rows of this width have no chosen token, at the start. [R]"""
+        skipped = self._skipped(self.lengths[episodes], width)
+        before = []
+        for episode, skip in zip(episodes.tolist(), skipped.tolist(), strict=True):
+            stops = np.cumsum(self._sizes[self._pieces[self._firsts[episode] : self._lasts[episode]]])
+            before.append(int(self._closes[self._firsts[episode] : self._lasts[episode]][stops < skip + 2].sum()))
+        return np.array(before, np.int64)
+
+    def _skipped(self, lengths: np.ndarray, width: int) -> np.ndarray:
+        """The number of tokens before the row, of episodes of these lengths."""
+        return np.maximum(lengths - width, 0) * self._keep_end
 
     def agent_texts_with(self, token: int) -> int:
         """The number of the agent's turns that contain a token."""

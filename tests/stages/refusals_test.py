@@ -161,7 +161,7 @@ ROWS = [
     ("glam, evaluated", {"evaluate.policy": "/nowhere.gguf"}, "there is no file '/nowhere.gguf'"),
     ("evaluate", {"evaluate.beside": f"random,{HERE}@3"}, f"there is no policy in {HERE!r}"),
     ("evaluate", {"policy.reward_dir": HERE}, f"there is no reward in {HERE!r}"),
-    ("written", {"evaluate.policy": HERE}, f"there is no values in {HERE!r}"),
+    ("written", {"evaluate.policy": HERE}, f"there are no values in {HERE!r}"),
     ("audit", {"audit.second_reward_dir": HERE}, f"there is no reward in {HERE!r}"),
     ("audit", {"audit.second_judge": f"model:{HERE}"}, "there is no config.json in"),
     ("audit", {"audit.trajectories": __file__, "audit.second_judge": "rules"}, "is audited alone"),

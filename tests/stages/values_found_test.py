@@ -12,7 +12,7 @@ from motif_jax.actors.recorder import play_branches
 from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import defaults
 from motif_jax.offline import mdp
-from motif_jax.offline.rankings import Chosen, best_texts, make_readers, ranks
+from motif_jax.offline.rankings import Chosen, best_texts, make_readers, ranks, read_texts
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.update import OfflineState
 from motif_jax.stages.train_values.learning import renderer_of
@@ -110,6 +110,26 @@ def test_the_best_texts_are_those_with_the_highest_mean_advantage(recorded):
     assert top[0]["text"] == max(said, key=lambda text: sum(tokeniser.encode(text)))
     values = [one["advantage"] for one in top]
     assert values == sorted(values, reverse=True)
+
+
+def test_texts_of_rows_with_the_end_of_an_episode_keep_their_numbers(recorded):
+    """The first one in the row may be torn; the last one is always there."""
+    store, _, tokeniser, games = recorded
+    renderer = Renderer(store.turns(), tokeniser, TEMPLATES["marks"], keep_end=True)
+
+    def look(rows):
+        tokens = np.roll(np.asarray(rows.tokens), -1, 1)
+        return Chosen(tokens, tokens)
+
+    read, torn = list(read_texts(look, renderer, np.arange(len(store)), 22)), 0
+    assert len(read) == len(games)
+    for game, texts in zip(games, read, strict=True):
+        said = [[*tokeniser.encode(turn.text), tokeniser.end_id] for turn in game.turns if turn.is_action]
+        assert [*texts] == [*range(len(said) - len(texts), len(said))]
+        for number, text in texts.items():
+            assert text.q.tolist() == said[number][-len(text.q) :]
+            torn += len(text.q) < len(said[number])
+    assert torn
 
 
 @pytest.mark.parametrize("kind", ["online", "target"])

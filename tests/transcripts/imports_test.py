@@ -283,6 +283,12 @@ def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path, file)
     assert [episode.turns[-1].reward for episode in read_trl(rewards)] == [2.0]
 
 
+def test_a_conversation_of_ten_megabytes_is_read(tmp_path):
+    text = "well " * 2_000_000
+    file = lines(tmp_path, {"messages": [say("user", text), say("assistant", "b")], "reward": 1})
+    assert [*read_trl(file)] == [Episode((Turn(text), Turn("b", 1.0)), terminal=True)]
+
+
 def test_texts_and_implicit_prompts_are_read(tmp_path):
     file = lines(
         tmp_path, {"prompt": "2 + 2?", "completion": "4", "reward": 1},
@@ -313,6 +319,8 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
     ({"prompt": [say("user", "x")], "completion": [say("user", "y")]}, "the assistant says nothing in 'completion'"),
     ({"prompt": None, "completion": "y"}, "'prompt' is null"), ({"chosen": 1, "rejected": "y"}, "'chosen' is a number"),
     ("17", "it is a number, not an object: 17"), ("null", "it is null"), ('["messages"]', "it is a list"),
+    ({"messages": [say("assistant", "x")], "reward": "good"}, "its rewards are ['good'], not numbers"),
+    ({"messages": [say("assistant", "x" * 2**24)]}, "is longer than 16,777,216 bytes"),
     ({"messages": [say("assistant", "x")], "rewards": [1, 2]}, "its rewards are [1, 2], for 1 turns"),
     ({"messages": [say("assistant", "x")], "rewards": {"0": 0.25}}, "its rewards are {'0': 0.25}, not numbers"),
     ({"prompt": "x", "completion": "y", "label": None}, "None"),

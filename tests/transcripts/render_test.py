@@ -62,11 +62,12 @@ def test_spaces_beside_marks_stay():
 
 @pytest.mark.parametrize("template", [MARKS, Template("<a>", "<s>", 30, 31, "</eod>"), Template(3, "", 4, "\n", "")])
 @pytest.mark.parametrize("width", [4, 9, 40])
-def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
+@pytest.mark.parametrize("keep_end", [False, True])
+def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width, keep_end):
     store, tokeniser = random_store(tmp_path / "store"), Letters()
     episodes = [store.episode(index) for index in range(len(store))]
     store = write(tmp_path / "kept", [one for one in episodes if slow_tokens(one, tokeniser, template)[0]])
-    renderer = Renderer(store.turns(), tokeniser, template)
+    renderer = Renderer(store.turns(), tokeniser, template, keep_end=keep_end)
     order = np.random.default_rng(0).permutation(len(store))
     rows, lost = renderer.rows(order, width), renderer.rewards_beyond(width)
     for row, index in enumerate(order):
@@ -74,11 +75,14 @@ def test_pieces_are_put_together_as_by_a_loop(tmp_path, template, width):
         assert renderer.lengths[index] == len(tokens)
         assert renderer.tokens(index) == tokens
         size = min(len(tokens), width)
+        gone = reward[: len(reward) - size + 1] if keep_end else reward[width:]  # no token is chosen at the first place
+        if keep_end:
+            tokens, agent, reward = tokens[-size:], [False, *agent[-size:][1:]], [0.0, *reward[-size:][1:]]
         assert rows.tokens[row].tolist() == tokens[:size] + [0] * (width - size)
         assert rows.segments[row].tolist() == [1] * size + [0] * (width - size)
         assert rows.is_action[row].tolist() == (agent[:size] + [False] * (1 + width - size))[1:]
         cut = sum(reward[width:])
-        assert lost[index] == np.count_nonzero(reward[width:])
+        assert lost[index] == np.count_nonzero(gone)
         wanted = ([*reward[:size], cut, *[0.0] * (width - size)])[1:]
         np.testing.assert_allclose(rows.reward[row], wanted, atol=1e-6)
         end = render.TERMINAL if store.episode(index).terminal else render.UNFINISHED

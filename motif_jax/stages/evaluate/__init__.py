@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from motif_jax import files
 from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, flatten, value
-from motif_jax.devices.releases import METADATA, is_release, list_saved, needs_saved, saved_facts
+from motif_jax.devices.releases import METADATA, chosen_values, is_release, list_saved, needs_saved, saved_facts
 from motif_jax.envs import protocols
 from motif_jax.envs.protocols import TASK, by_protocol, check_protocol
 from motif_jax.envs.texts import Rules, read_texts
@@ -39,6 +39,7 @@ from motif_jax.system.machine import usable_cores
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
+VALUES = "values/checkpoints"  # of policies that write
 OPTION = "#"  # before the name of an option that plays alone: WORKDIR@STEP#gold
 REWARDS = (  # values of the policy that decide which rewards are added up
     "reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "pay", "reference_alignment", "options",
@@ -160,6 +161,11 @@ def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> l
     if is_language_model(policy):
         file = locate_model(policy, flag).absolute()
         return [Contender(short_name(f"{file.name.removesuffix('.gguf')}{games}"), str(file), 0, greedy)]
+    if not policy and not checkpoint_steps(workdir / "policy/checkpoints") and checkpoint_steps(workdir / VALUES):
+        raise UserError(
+            f"the policy in {str(workdir)!r} writes texts, but the world {world.name!r} is played by actions: "
+            "evaluation needs a world of texts (--config.env.world), and motif_jax.load_values and motif-chat need none"
+        )
     name, path, step = _locate(workdir, policy, flag, "policy")
     alone = f"-{option}" if option else ""
     name = short_name(f"{name}-{step}{alone}{'-greedy' if greedy else ''}{games}")
@@ -181,9 +187,7 @@ def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str
     else:
         with naming(f"run --stage=train_values first, {flag}"):
             directory, steps = list_saved(Path(choice.path), "values")
-        chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint")
-        last = chosen if chosen in steps else steps[-1]
-        step = last if choice.which == LAST else int(choice.which)  # `read_values` looks for it
+        step = chosen_values(directory, steps) if choice.which == LAST else int(choice.which)  # `read_values` finds it
     if directory == (workdir / stage / "checkpoints").resolve():
         return stage, ".", step
     home = directory.parent if directory.name == "checkpoints" else directory

@@ -78,7 +78,9 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
         report_transcripts(workdir)  # also of earlier ones: a kill may have come between the two
         if is_new:
             texts = f"{len(transcripts):,} episodes with {transcripts.num_texts:,} texts"
-            print_line(f"transcripts: imported {texts} to {str(path)!r}")
+            unpaid = int((np.add.reduceat(transcripts.reward != 0, transcripts.starts) == 0).sum())
+            without = f"; {unpaid:,} of them have no reward but 0" if unpaid else ""
+            print_line(f"transcripts: imported {texts} to {str(path)!r}{without}")
         return transcripts
     transcripts = Transcripts(path)
     if not transcripts.is_action.any():
@@ -108,14 +110,18 @@ def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Ite
         yield decision_point(example.prompt, example.action)
 
 
-def make_renderer(transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0) -> Renderer:
+def make_renderer(
+    transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0, keep: str = "start"
+) -> Renderer:
     """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
     made = transcripts.record["provenance"]
     prompts = are_decision_points(transcripts) or made.get("format") == MANUAL
     if prompts:
         check_prompts(template)
     check_words(tokeniser, template)
-    return Renderer(transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount, apart=prompts)
+    return Renderer(
+        transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount, apart=prompts, keep_end=keep == "end"
+    )
 
 
 def make_parts(
@@ -195,7 +201,8 @@ def train(config: CloningConfig, workdir: Path) -> None:
 
     with open_session(config, section, workdir, STAGE, FOLDER, open_transcripts) as session:
         parts = make_parts(config.language, session.transcripts, section, config.seed, recipe=recipe)
-        renderer = make_renderer(session.transcripts, parts.tokeniser, config.transcripts.template)
+        template = config.transcripts.template
+        renderer = make_renderer(session.transcripts, parts.tokeniser, template, keep=section.keep)
         job = make_job(config, session, "The language model", recipe, parts, renderer, figures)
         training = train_offline(job, session, lambda: session.stage.bind(config))
         if session.stage.writes:

@@ -72,6 +72,9 @@ def train(config: ValuesConfig, workdir: Path) -> None:
         if section.start != "new":
             model = section.policy or str(find_trained(workdir, FLAG))
             language, flag = replace(language, model=model), FLAG
+        if recipe.has_values and not transcripts.reward.any():
+            none = f"none of the {len(transcripts):,} episodes has a reward, so there are no values to learn"
+            raise UserError(f"{none} (--config.transcripts.import_from, .path)")
         parts = make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe=recipe)
         renderer = renderer_of(config, recipe, transcripts, parts)
         job = make_values_job(config, recipe, session, parts, renderer)
@@ -91,8 +94,9 @@ def train(config: ValuesConfig, workdir: Path) -> None:
 
 def renderer_of(config: ValuesConfig, recipe: Recipe, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
     """The renderer, with the discount of the returns that the recipe learns from."""
-    discount = config.train_values.discount if recipe.from_returns else 1.0
-    return make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount)
+    section = config.train_values
+    discount = section.discount if recipe.from_returns else 1.0
+    return make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount, section.keep)
 
 
 def make_values_job(
@@ -113,7 +117,7 @@ def make_values_job(
     )  # fmt: skip
     writer = ValueWriter(model, as_drawn=recipe.plays)  # the policy at the start of training, without values
     if session.stage.writes:
-        report_lost(recipe, renderer, live.stop, section.max_length)
+        report_lost(recipe, renderer, live.stop, section)
     play = make_play(config, parts, writer) if section.games and session.stage.writes else None
 
     def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
@@ -138,7 +142,7 @@ def make_values_job(
     return job
 
 
-def report_lost(recipe: Recipe, renderer: Renderer, stop: int, max_length: int) -> None:
+def report_lost(recipe: Recipe, renderer: Renderer, stop: int, section: ValuesSection) -> None:
     """Prints lines about texts that writing would end early, and about rewards that values do not learn from."""
     early = renderer.agent_texts_with(stop)  # texts of several lines with the template "lines"
     if early:
@@ -146,12 +150,16 @@ def report_lost(recipe: Recipe, renderer: Renderer, stop: int, max_length: int) 
             f"{STAGE}: {early:,} of {int(renderer.num_actions.sum()):,} texts of the agent have their end mark inside, "
             "where writing would end (--config.transcripts.template)"
         )
-    lost = renderer.rewards_beyond(max_length)
-    if recipe.has_values and not recipe.from_returns and lost.any():
+    length, ends = section.max_length, section.keep == "end"
+    lost = renderer.rewards_beyond(length)
+    if recipe.has_values and (ends or not recipe.from_returns) and lost.any():
+        where = f"before their last {length:,}" if ends else f"after their first {length:,}"
+        others = "" if ends else ", and monte_carlo learns from all"
+        flags = "--config.train_values.max_length" + (", .keep" if ends else ", .keep, .recipe")
         print_line(
             f"{STAGE}: {recipe.name} learns nothing from {lost.sum():,} rewards in {(lost > 0).sum():,} of "
-            f"{len(lost):,} episodes, which come after their first {max_length:,} tokens; the longest has "
-            f"{renderer.lengths.max():,}, and monte_carlo learns from all (--config.train_values.max_length, .recipe)"
+            f"{len(lost):,} episodes, which come {where} tokens; the longest has {renderer.lengths.max():,}{others} "
+            f"({flags})"
         )
 
 
