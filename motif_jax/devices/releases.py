@@ -18,7 +18,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,8 @@ def list_saved(path: Path, kind: str) -> tuple[Path, list[int]]:
 
 def chosen_values(directory: Path, steps: Sequence[int]) -> int:
     """Of these checkpoints the one that train_values chose by the return of games, or the last."""
-    chosen = (read_json(directory.parent / "summary.json") or {}).get("checkpoint", -1)
+    summary = directory.parent / "summary.json"
+    chosen = read_json(summary)["checkpoint"] if summary.exists() else -1
     return int(chosen) if chosen in steps else steps[-1]
 
 

@@ -78,8 +78,8 @@ def test_ratings_decide_what_is_replied(trained):
     (ASK, {"max_tokens": 64}, "texts of 64 tokens are too long for a model that reads 64"),
     (ASK, {"kind": "best"}, "unknown kind 'best'"),
     (ASK, {"temperature": "hot"}, "temperature must be a number"),
-    (["a", [{"role": "gpt", "content": "x"}]], {}, "conversation 1: a message must be a text with one of the roles"),
-    ([{"from": "human", "value": "x"}], {}, "conversation 0: 'role' is missing"),
+    (["a", [{"role": "gpt", "content": "x"}]], {}, "conversation 1: 'role' is 'gpt', not one of"),
+    ([{"from": "human", "value": "x"}], {}, "conversation 0: it has no 'role'"),
     ([5], {}, "cannot read conversation 0"),
     ("parcel " * 80, {}, "the last text of conversation 0 has 82 tokens, and the model reads 64"),
 ])  # fmt: skip
