@@ -223,11 +223,12 @@ def check(rollouts: Rollouts) -> None:
 
 def over_all(valid: jax.Array, lag: jax.Array, rewards: TrainingRewards, action: jax.Array) -> Metrics:
     """Metrics over all samples, including those that are too old; rewards are those of steps that were played."""
-    samples = {"valid_fraction": valid, "lag_mean": lag}
-    means = jax.tree.map(lambda mean: mean / total(1.0), total(jax.tree.map(jnp.mean, samples)))
     played = action != WAIT if action.ndim == 2 else jnp.ones(action.shape[:2], bool)
     both = {"extrinsic_reward": rewards.extrinsic, "intrinsic_reward": rewards.intrinsic}
-    sums, count = total((jax.tree.map(lambda reward: jnp.where(played, reward, 0.0).sum(), both), played.sum()))
-    means |= jax.tree.map(lambda reward: reward / jnp.maximum(count, 1), sums)
+    samples = {"valid_fraction": valid, "lag_mean": lag}
+    samples |= {name: jnp.where(played, reward, 0.0) for name, reward in both.items()}
+    means = jax.tree.map(lambda mean: mean / total(1.0), total(jax.tree.map(jnp.mean, samples)))
+    scale = total(jnp.float32(played.size)) / jnp.maximum(total(jnp.float32(played.sum())), 1.0)  # 1 if no game waits
+    means |= {name: means[name] * scale for name in both}
     lag_min, lag_max = losses.extremes(lag, jnp.ones_like(lag, bool))
     return means | {"lag_min": lag_min, "lag_max": lag_max}
