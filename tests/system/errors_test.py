@@ -41,7 +41,7 @@ def said(done):
     assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
     *others, last = done.stderr.splitlines()
-    assert all(" left" in line or "starting" in line for line in others), done.stderr
+    assert all(re.search(r": [\d,]+( of [\d,]+)? \w+", line) for line in others), done.stderr
     assert last.startswith("motif_jax: ")
     return last.removeprefix("motif_jax: ")
 
