@@ -1,11 +1,14 @@
 # Sourced by ONI's jobs, in the directory of the project: a server with a language model, and the trainer that asks it.
 #
 # $job is the script's name. The script defines three functions: `on_server COMMAND` and `on_trainer COMMAND`, which become
-# the command (exec) with the GPUs of each part, and `stop_trainer`, which tells the trainer to save and end.
+# the command (exec) with the GPUs of each part, and `stop_trainer`, which tells the trainer to save and end; and perhaps
+# `divide`, which finds out what each part gets.
 
 source launch/slurm/start.sh
 source launch/slurm/conclude.sh
 server='' trainer='' stopping=''
+
+divide() { :; }
 
 stop() {
   stopping=1
@@ -69,6 +72,7 @@ serve_and_train() {
   local status=0 arguments
   start "${VENV:-.venv}"
   require_cuda
+  divide
   prepare_server
   trap stop TERM USR1
   trap end_server EXIT
