@@ -8,7 +8,7 @@ import time
 import pytest
 from conftest import ROOT, write_programs
 
-from motif_jax.system.runs import parse_seeds, parse_sweep, plan, run_all
+from motif_jax.system.runs import parse_seeds, parse_sweep, plan
 
 
 @pytest.mark.quick
@@ -46,6 +46,16 @@ def test_each_seed_has_a_workdir_and_the_same_command_skips_what_is_done(launch,
     assert all("skipped" in (folder / "log.txt").read_text() for folder in folders)
 
 
+RUN_ALL = """
+import os, sys
+from pathlib import Path
+from motif_jax.system.runs import plan, run_all
+os.sched_getaffinity, os.sched_setaffinity = lambda _: range(8), lambda *_: None  # this machine may have fewer cores
+sys.executable = sys.argv[1]
+run_all(plan("4", [], 0), ["--workdir=x"], Path(sys.argv[2]), int(sys.argv[3]))
+"""
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize(("gpus", "at_once", "given"), [
     (4, 4, {("G0", 0.75), ("G1", 0.75), ("G2", 0.75), ("G3", 0.75)}),
@@ -64,10 +74,8 @@ def test_concurrent_runs_divide_the_gpus(tmp_path, monkeypatch, gpus, at_once, g
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     for name in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin/python"))
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8))
-    monkeypatch.setattr("os.sched_setaffinity", lambda *_: None)  # to cores that this machine may lack
-    run_all(plan("4", [], 0), ["--workdir=x"], tmp_path / "runs", at_once)
+    command = [sys.executable, "-c", RUN_ALL, tmp_path / "bin/python", tmp_path / "runs", str(at_once)]
+    subprocess.run(command, cwd=ROOT, check=True)  # in a process without threads, as it forks
     rows = [line.split() for line in (tmp_path / "given").read_text().splitlines()]
     assert len(rows) == 4
     assert {(name, float(share)) for name, share in rows} == given
