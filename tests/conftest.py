@@ -38,9 +38,10 @@ Found = TypeVar("Found")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in the background with SIGINT ignored
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
-HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies audit contrib"
-for helpers in HELPERS.split():
-    sys.path.insert(0, str(Path(__file__).parent / helpers))
+HERE = Path(__file__).parent
+HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies audit rewards"
+for helpers in (*map(HERE.joinpath, HELPERS.split()), *HERE.glob("contrib/*/")):
+    sys.path.insert(0, str(helpers))
 
 
 # What XLA compiles for one test serves the others, those in processes of their own included. What takes no time is kept
