@@ -225,7 +225,9 @@ def wait_for(condition: Callable[[], Found]) -> Found:
 
 def get_config(file: str = "motif.py", argument: str = "score", **values: object):
     """A config of ours, with values such as `annotate__goal="gold"`."""
-    config = runpy.run_path(str(ROOT / "configs" / file))["get_config"](argument)
+    from motif_jax.config.file import shipped
+
+    config = runpy.run_path(str(shipped()[Path(file).stem]))["get_config"](argument)
     config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
     return config
 
