@@ -8,4 +8,4 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 git ls-files -z | xargs -0 cp --parents --no-dereference -t "$copy"
 cd "$copy"
 rm -r motif_jax/contrib tests/contrib
-PYTHONPATH=$PWD exec python -m pytest -m "(quick or quickstart) and not repository" "$@"
+PYTHONPATH=$PWD exec python -m pytest -m "(quick or tiny) and not repository" "$@"
