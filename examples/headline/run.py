@@ -82,9 +82,11 @@ def run_arm(options, arm, seed):
     for protocol, steps in due:
         player = RANDOM
         if arm != RANDOM:
-            launch(options, base, seed, folder, "train_policy", f"--config.policy.train_for_env_steps={steps}", *given)
-            reached = min(step for step in checkpoint_steps(folder / "policy/checkpoints") if step >= steps)
-            player = f"@{reached}"
+            checkpoints = folder / "policy/checkpoints"
+            if max(checkpoint_steps(checkpoints), default=0) < steps:
+                until = f"--config.policy.train_for_env_steps={steps}"
+                launch(options, base, seed, folder, "train_policy", until, *given)
+            player = f"@{min(step for step in checkpoint_steps(checkpoints) if step >= steps)}"
         games = options.games if protocol == TASK else options.challenge_games
         flags = [f"--config.evaluate.{name}={value}" for name, value in
                  {"policy": player, "beside": "", "protocol": protocol, "episodes": games}.items()]  # fmt: skip
