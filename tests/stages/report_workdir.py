@@ -77,7 +77,7 @@ def write_reward(path: Path, annotator: str) -> None:
         dataset=dataset, table=table, ids=ids, target=target, counts=table.counts,
         split=Split(np.arange(100), np.arange(100, 200)),
     )  # fmt: skip
-    write_page(stage, record, data, values, values[ids], "score")
+    write_page(stage, record, data, values, values[ids])
     write_json(path / "reward/statistics.json", record)
 
 
@@ -120,7 +120,7 @@ def make_replay(player: str, events: tuple[str, ...], row: dict, chosen: list[st
         column = at % COLUMNS
         chars[at, 10], colors[at, 10] = ord("."), 7
         chars[at, 10, column], colors[at, 10, column], cursor[at, 1] = ord("@"), 15, column
-        status = f"Dlvl:1 $:{at} HP:{14 - at % 9}(14) T:{at}".encode()
+        status = f"Dlvl:1 $:{at} HP:{14 - at % 9}(14) Pw:2(2) AC:6 Xp:1/0 T:{at} Hungry".encode()  # half of it is wide
         chars[at, 23, : len(status)], colors[at, 23, : len(status)] = np.frombuffer(status, np.uint8), 7
         if at % 5 == 0:
             message[at] = encode(events[at // 5 % len(events)])
