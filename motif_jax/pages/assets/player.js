@@ -198,6 +198,7 @@ for (const player of document.querySelectorAll(".player")) {
     for (const [name, values] of Object.entries(known)) part(name).closest("div").hidden = values.every(Number.isNaN);
     part("up").hidden = replay.intrinsic.every(Number.isNaN);
     part("zooms").hidden = zoom.hidden;
+    for (const name of ["earlier", "later", "jumps"]) part(name).hidden = !replay.shownRewards.some((value) => value > 0);
     for (const word of player.querySelectorAll(".paid")) word.textContent = PAID[replay.paid ?? "learnt"][0];
   }
 

@@ -212,26 +212,28 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
 
 
 def _against_chance(players: Sequence[Player]) -> Head:
-    """A chart of the figures in which the agent and random play differ, and sentences on both.
+    """A chart of what differs between the agent and random play, and a sentence on both.
 
-    They are about success if a goal was ever reached, else about score or return.
+    It is about success if a goal was ever reached, else about score or return.
     """
     own, chance = figures.own_of(players), figures.chance_of(players)
     if not own:
         return Head(beside="", played="")
     mine, theirs = own.figures, chance.figures if chance else {}
-    figure, does = ("score", "scores") if mine.get("score") else ("return", "gets a return of")
+    games, form = "one game" if own.episodes == 1 else f"{own.episodes:,} games", exact
+    mean = f"<b>{{}}</b>{' on average' * (own.episodes > 1)}"
+    figure, does = "score", f"In {games} it scores {mean}"
+    if not mine.get("score"):
+        figure, does = "return", f"In {games} its return is {mean}"
     if any(success and success.mean for success in (mine.get("success"), theirs.get("success"))):
-        figure, does = "success", "reaches the goal in"
-    played, form = "", "{:.0%}".format if figure == "success" else exact
+        figure, does, form = "success", f"It reaches the goal in <b>{{}}</b> of {games}", "{:.0%}".format
+    played = ""
     if measured := mine.get(figure):
-        games = "one game" if own.episodes == 1 else f"{own.episodes:,} games"
-        low, high = map(form, measured.band)
-        ends = "" if measured.low is None else f" (95 % interval {low} to {high})"
-        played = f"In {games} it {does} <b>{form(measured.mean)}</b>{' on average' * (own.episodes > 1)}{ends}"
+        ends = " to ".join(map(form, measured.band))
+        played = does.format(form(measured.mean)) + ("" if measured.low is None else f" (95 % interval {ends})")
         played += f", random play {form(other.mean)}." if (other := theirs.get(figure)) else "."
     if not chance:
-        more = '<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>'
+        more = '<span class="soft">To compare it with random play: --config.evaluate.policy=random.</span>'
         return Head(beside="", played=f"{played} {more}".lstrip())
     rows = _most_different(own, chance, figure)
     others = "what differs most from random play" if len(rows) > 1 else "nothing else, as nothing clearly differs"
@@ -263,7 +265,7 @@ def _decoded(players: Sequence[Player]) -> Head:
     best, cloned = players[0], [player for player in players if not player.by_values]
     sentence = f"A language model learnt from them by <b>{esc(best.recipe)}</b>"
     if best in cloned:
-        sentence += f", and writes without values ({esc(best.kind)}). It gets a return of {_value(best)}"
+        sentence += f", and writes without values ({_kind(best)}). It gets a return of {_value(best)}"
     else:
         sentence += f", and writes by its values ({how(best)}). It gets a return of {_value(best)}"
         if cloned:
@@ -276,7 +278,11 @@ def _decoded(players: Sequence[Player]) -> Head:
 
 def how(player: Player) -> str:
     """The decoding of a policy that writes, in words."""
-    return f"beta {player.beta:g}, {esc(re.sub('^sample', 'sampled', player.kind))}"
+    return f"beta {player.beta:g}, {_kind(player)}"
+
+
+def _kind(player: Player) -> str:
+    return esc(re.sub("^sample", "sampled", player.kind))
 
 
 def _value(player: Player) -> str:

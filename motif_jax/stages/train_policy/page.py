@@ -106,15 +106,17 @@ def _head(
     task, annotate, warning = worlds.title(config["env"]), config.get("annotate", {}), ""
     answers, read = (int(rows[-1].get(f"reward/{ONLINE}_{name}") or 0) for name in ("answers", "answers_read"))
     if too_few(read, answers, ""):
-        judge = esc(str(annotate.get("model") or annotate.get("backend") or "the judge"))
+        backend = str(annotate.get("backend") or "the judge")
+        judge = esc(str(annotate.get("model") or JUDGES.get(backend, backend)))
         warning = (
             f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {judge} could be read</b>, so "
             "they contribute almost nothing to the reward."
         )
     options, where = option_names(rows), machine_words(machine, short=True)
     trained = (
-        f"The agent {_rewarded(config['policy'], options)}trained for <b>{in_words(last['env_steps'])}</b> steps in "
-        f"<b>{duration(last['seconds'])}</b>{f' on {where}' if where else ''}{'' if is_over else ' so far'}."
+        f"The agent {_rewarded(config['policy'], options, online)}trained for "
+        f"<b>{in_words(last['env_steps'])}</b> steps in <b>{duration(last['seconds'])}</b>"
+        f"{f' on {where}' if where else ''}{'' if is_over else ' so far'}."
     )
     title = _title(config["policy"], options, Run(workdir).heads(), online)
     config, machine = worlds.without_nethack(config, machine)
@@ -147,14 +149,16 @@ def _liked(reward: str) -> str:
     return known.get(reward) or esc(reward.removeprefix(PREFIX).replace("_", " "))
 
 
-def _rewarded(settings: Facts, options: Sequence[str]) -> str:
-    """The first words about the agent's training, as HTML, before "trained for"."""
+def _rewarded(settings: Facts, options: Sequence[str], online: Head) -> str:
+    """The first words about the agent's training, as HTML, before "trained for"; `online`: see `_head`."""
     rewards = rewards_of(settings)
     if options:
         return f"has the options {esc(listed(options))}, each with a reward of its own. It was "
-    words = [what if coefficient > 0 else f"{what} (a penalty)" for what, coefficient in rewards.items()]
+    titles = {SOURCES[ONLINE].title: f"the answers of {online.judge}"} if online.judge else {}
+    named = {titles.get(what) or esc(what): coefficient for what, coefficient in rewards.items()}
+    words = [what if coefficient > 0 else f"{what} (a penalty)" for what, coefficient in named.items()]
     game = "" if GAME_REWARD in rewards else ", not by the game,"
-    return f"was rewarded by {esc(listed(words))}{' alone' * (len(words) == 1)}{game} and " if words else "was "
+    return f"was rewarded by {listed(words)}{' alone' * (len(words) == 1)}{game} and " if words else "was "
 
 
 def rewards_of(settings: Facts) -> dict[str, float]:
