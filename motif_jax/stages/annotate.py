@@ -246,7 +246,10 @@ def _question_blocks(
         ]
     details += ["<h2>Answers without a verdict</h2>"] if unreadable else []
     details += [folded(" / ".join(text or "(nothing)" for text in one), said) for one, said in unreadable.items()]
-    report = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
+    report = [
+        '<p class="soft">A row is a question that was asked once: how many pairs share it, and its two captions, the '
+        "better one in bold.</p>"
+    ]
     sided = order[codes[order] < Preference.TIE][:ASKED].tolist()
     for heading, chosen in (("Preferred most often", sided), ("Asked most", top[: ASKED // 2])):
         rows = [row(number, False) for number in chosen]

@@ -38,11 +38,11 @@ from motif_jax.system.metrics import PROBES, PROMPTS
 TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts
 GAME_REWARD = "the game"  # the title of the game's own reward, beside those of SOURCES
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
-    ("The thread that answers games", {
+    ("The thread that chooses actions", {
         "policy": "choosing actions", "wait_for_workers": "waiting for games",
         "gather": "gathering observations", "scatter": "distributing actions",
     }),
-    ("The thread that hands rollouts over", {
+    ("The thread that passes rollouts to the learner", {
         "place": "placing on the device", "stack": "stacking", "wait_for_rollouts": "waiting for rollouts",
         "wait_for_learner": "waiting for the learner",
     }),

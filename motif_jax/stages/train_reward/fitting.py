@@ -457,7 +457,7 @@ def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, l
     for name in summary["annotators"]:
         if (head := heads.get(("annotate", name))) is None:
             bar = label_bar(count(dataset.preference(name)))
-            elsewhere += [f"<h3>{esc(name)}</h3>", '<p class="soft">made elsewhere</p>', bar]
+            elsewhere += [f"<h3>{esc(name)}</h3>", '<p class="soft">These labels were made elsewhere.</p>', bar]
             head = Head(judge=f"<b>the annotation {esc(name)}</b>", judged=len(dataset))
         judges.append(head)
     if elsewhere:
@@ -510,8 +510,8 @@ def _captions(
     `listed`: from numbers of captions to a table.
     """
     usual = scale.quantile(USUAL)
-    zero = "mean 0" if scale.anchor is None else "0 for a moment without a message"
-    levels = ", ".join(f"{level:.0%} below {scale.quantile(level):.2f}" for level in THRESHOLDS)
+    zero = "their mean is 0" if scale.anchor is None else "a moment without a message has 0"
+    levels = ", ".join(f"{level:.0%} lie below {scale.quantile(level):.2f}" for level in THRESHOLDS)
     heights, edges = (array.tolist() for array in np.histogram(rewards, bins=60))
     low, high = edges[0], edges[-1]
     marks = [((usual - low) / (high - low), f"{USUAL:.0%} lie below {usual:.2f}")] if low <= usual <= high else []
@@ -520,9 +520,9 @@ def _captions(
     return [
         "<h3>Distribution</h3>",
         columns(heights, words, marks, of, root=True),
-        f'<p class="soft">{len(order):,} different captions by normalised reward ({zero}, variance 1 over '
-        f"all moments; heights are square roots): {levels}. By default, rewards below {usual:.2f} ({USUAL:.0%} of "
-        "them) count as 0 for the agent.</p>",
+        f'<p class="soft">How many of the {len(order):,} different captions have which reward; heights are square '
+        f"roots. The variance of the rewards over all moments is 1, and {zero}; of all moments, {levels}. By default, "
+        f"the agent is not paid for rewards below {usual:.2f}.</p>",
         f'<div class="pair"><div><h3>Likes most</h3>{listed(order[::-1][:shown])}</div>'
         f"<div><h3>Likes least</h3>{listed(order[:shown])}</div></div>",
     ]
