@@ -186,7 +186,7 @@ def sentence(judges: Sequence[Head], pairs: int) -> str:
     of = f"<b>{pairs:,}</b> pairs of moments of the game"
     of = of if judged == pairs else f"<b>{judged:,}</b> of {of}"
     aims = " and ".join(dict.fromkeys(one.aim for one in judges if one.aim))
-    return f"{who[:3]}{who[3:4].upper()}{who[4:]} said for {of} which one is better{f' {aims}' if aims else ''}."
+    return f"{who[:3]}{who[3:4].upper()}{who[4:]} said for {of} which of the two is better{f' {aims}' if aims else ''}."
 
 
 def aim_of(goal: str) -> str | None:

@@ -69,11 +69,11 @@ def test_the_page_has_the_sections_of_all_stages(whole):
     score = summary["figures"]["score"]
     assert score["mean"] == 34.5  # 30, 31, ..., 39
     for words in (
-        "An agent for gold", "The rules said for 200 pairs of moments of the game which one is better for gold. A "
-        "reward learnt from these answers agrees with 90.0% of those that were set aside. The agent was rewarded by "
-        "the learnt reward alone, not by the game, and trained for 30,000 steps in 60 seconds on 2 cores. In 10 games "
-        f"it scores 34.50 on average (95 % interval {score['low']:.2f} to {score['high']:.2f}), random play 14.50.",
-        "of all moments, 50% lie below", "the agent is not paid for rewards below",
+        "An agent for gold", "The rules said for 200 pairs of moments of the game which of the two is better for "
+        "gold. A reward learnt from these answers agrees with 90.0% of those that were set aside. The agent was "
+        "rewarded by the learnt reward alone, not by the game, and trained for 30,000 steps in 60 seconds on 2 cores. "
+        f"In 10 games it scores 34.50 on average (95 % interval {score['low']:.2f} to {score['high']:.2f}), "
+        "random play 14.50.", "of all moments, 50% lie below", "the agent is not paid for rewards below",
         "A row is a question that was asked once: how many pairs share it", "The thread that chooses actions",
         "agreement with 40 validation preferences: 95 % interval", "60.0% of the pairs in which it prefers the higher",
         "killed by a newt 90.0%", "time limit 10.0%", "123,456 parameters", "You kill the newt!",

@@ -1,7 +1,7 @@
 // Plays an episode: the terminal frame by frame, what the agent did, and the rewards that it received.
 // Its data stand in the page as JSON; the frames are packed as `pack` in stages/evaluate/results.py describes.
 for (const player of document.querySelectorAll(".player")) {
-  const ROWS = 24, COLUMNS = 80, CELLS = ROWS * COLUMNS, ZOOMED = 40, SHOWN = 12;
+  const ROWS = 24, COLUMNS = 80, CELLS = ROWS * COLUMNS, ZOOMED = 44, SHOWN = 12;
   const WIDEST = 18, TALLEST = 480, DECODED = 60; // pixels of a character, and of a picture; pictures that are kept
   const COLORS = JSON.parse(document.getElementById("colours").textContent);
   const PAID = { learnt: ["learnt reward", "learnt rewards"], program: ["reward by the program", "rewards by the program"] };
@@ -59,24 +59,33 @@ for (const player of document.querySelectorAll(".player")) {
 
   const starts = (y) => y === 0 || y >= ROWS - 2; // the message and the status begin at the left, whatever is zoomed
 
-  function linesOf(y, left, shown) { // the columns [from, to) of a row that are drawn, line by line
-    const all = replay.box[1] + replay.box[3];
-    if (!starts(y) || replay.box[3] <= ZOOMED) return [[y, left, left + shown]];
-    if (shown === COLUMNS || !replay.long.has(y)) return [[y, 0, shown]];
-    const blank = (x) => replay.chars[at * CELLS + y * COLUMNS + x] === 32;
-    let cut = shown; // two lines, divided between two words
-    while (cut > 0 && !blank(cut)) cut--;
-    if (cut === 0) cut = shown - 1;
-    return [[y, 0, cut + 1], [y, cut + 1, all]];
+  function wrapped(frame, y) { // a row as lines of ZOOMED columns, divided between words: [row, from, to]
+    const blank = (x) => replay.chars[frame * CELLS + y * COLUMNS + x] === 32, lines = [];
+    let end = COLUMNS, from = 0;
+    while (end > 0 && blank(end - 1)) end--;
+    while (from < end) {
+      let to = Math.min(from + ZOOMED, end);
+      if (to < end) while (to > from && !blank(to)) to--;
+      if (to === from) to = Math.min(from + ZOOMED, end); // a word that is longer than a line
+      lines.push([y, from, to]);
+      for (from = to; from < end && blank(from);) from++;
+    }
+    return lines;
   }
 
-  function longRows() { // those of the message and the status that are wider than the zoomed map in any frame
-    const long = new Set();
-    for (let cell = 0; cell < replay.chars.length; cell++) {
-      const place = cell % CELLS, y = Math.floor(place / COLUMNS);
-      if (place % COLUMNS >= ZOOMED && replay.chars[cell] !== 32 && starts(y)) long.add(y);
-    }
-    return long;
+  function linesOf(y, left, shown) { // of a row of the screen, at least as many as any frame needs
+    if (!starts(y) || replay.box[3] <= ZOOMED) return [[y, left, left + shown]];
+    if (shown === COLUMNS) return [[y, 0, shown]];
+    const lines = wrapped(at, y);
+    while (lines.length < replay.lines[y]) lines.push([y, 0, 0]);
+    return lines;
+  }
+
+  function countLines() { // so that the height is the same in all frames
+    const most = Array(ROWS).fill(1);
+    for (let y = 0; y < ROWS; y++)
+      for (let frame = 0; starts(y) && frame <= replay.steps; frame++) most[y] = Math.max(most[y], wrapped(frame, y).length);
+    return most;
   }
 
   async function drawPicture(wanted) { // decoded when it is first shown
@@ -276,7 +285,7 @@ for (const player of document.querySelectorAll(".player")) {
     if (choice.value !== wanted) return; // another one was chosen meanwhile
     replay = found;
     zoom.hidden = replay.picture[0] >= 0 || replay.box[3] <= ZOOMED; // all of it is seen
-    replay.long = longRows();
+    replay.lines = countLines();
     const best = listMoments();
     listActions(); listFacts();
     show(best); // a first screen that shows something

@@ -245,7 +245,7 @@ def _against_chance(players: Sequence[Player]) -> Head:
 def _most_different(own: Player, chance: Player, first: str) -> list[tuple[str, str, tuple[Interval, Interval]]]:
     """Rows of the first screen's chart: the figure `first`, then figures and behaviours that differ most.
 
-    Of these, only those whose intervals do not overlap; behaviours that the game's goals ask for stand first.
+    Of these, only those whose intervals do not overlap; first what the learnt reward pays and what goals ask for.
     """
     pairs = {}  # by title and note
     for name in dict.fromkeys([first, *figures.compared(own.figures)]):
@@ -256,7 +256,8 @@ def _most_different(own: Player, chance: Player, first: str) -> list[tuple[str, 
         for name in {**own.did, **chance.did}:
             pairs[name, ""] = own.did.get(name, NEVER), chance.did.get(name, NEVER)
     gaps = {words: math.inf if words == figures.words(first) else figures.gap(pair) for words, pair in pairs.items()}
-    order = sorted(gaps, key=lambda words: (gaps[words] < math.inf, words[0] not in own.aims, -gaps[words]))
+    asked = {figures.words("intrinsic_return")[0], *own.aims}
+    order = sorted(gaps, key=lambda words: (gaps[words] < math.inf, words[0] not in asked, -gaps[words]))
     return [(*words, pairs[words]) for words in order if gaps[words] > 0][:ON_FIRST]
 
 

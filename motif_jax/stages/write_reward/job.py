@@ -431,7 +431,9 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
         (_percent(results["agreement_on_others"]), f"of {others:,} other pairs have it"),
     ]
     if "learnt_disagrees" in best:
-        figures.append((_percent(best["learnt_disagrees"]), "of them have the other order by the learnt reward"))
+        figures.append(
+            (_percent(best["learnt_disagrees"]), "of the pairs are ordered differently by the learnt reward")
+        )
     found = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
     rows = []
     for number, row in [(number, row) for number, tried in enumerate(results["rounds"]) for row in tried]:
