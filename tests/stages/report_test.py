@@ -75,7 +75,8 @@ def test_the_page_has_the_sections_of_all_stages(whole):
         f"In 10 games it scores 34.50 on average (95 % interval {score['low']:.2f} to {score['high']:.2f}), "
         "random play 14.50.", "of all moments, 50% lie below", "the agent is not paid for rewards below",
         "A row is a question that was asked once: how many pairs share it", "The thread that chooses actions",
-        "agreement with 40 validation preferences: 95 % interval", "60.0% of the pairs in which it prefers the higher",
+        "agreement with 40 validation preferences: 95 % interval",
+        "60.0% of the time, it prefers the moment with the higher score",
         "killed by a newt 90.0%", "time limit 10.0%", "123,456 parameters", "You kill the newt!",
         "All metrics metric first lowest highest last", "train/mine 0.5 0.5 15 15",
     ):  # fmt: skip

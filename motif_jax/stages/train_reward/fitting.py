@@ -485,7 +485,7 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
         unseen = f"agreement with the {last['unseen_sided']:,} of them that have a caption never seen in training"
         figures.append((percent(last["unseen_accuracy"]), unseen))
     if not math.isnan(last.get("score_accuracy", math.nan)):
-        figures.append((percent(last["score_accuracy"]), "of the pairs in which it prefers the higher score"))
+        figures.append((percent(last["score_accuracy"]), "of the time, it prefers the moment with the higher score"))
     figures.append((f"{last['loss']:.3f}", "validation loss; 0.693 is chance"))
 
     def line(name: str, scale: float = 1.0) -> list[tuple[float, float]]:
