@@ -19,6 +19,7 @@ import dataclasses
 import enum
 import hashlib
 import math
+import re
 import secrets
 import time
 import types
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 CONFIG, LOCK, METRICS = "config.json", ".lock", "metrics.jsonl"
 SECTIONS = "sections"  # directory of the workdir
+RULES = "the rules"  # as a judge, in words
 Value = TypeVar("Value")
 
 
@@ -93,6 +95,12 @@ class Head:
     made: str | None = None  # date, text
     machine: Mapping[str, Any] | None = None  # `system.machine.describe`
     config: Mapping[str, Any] | None = None
+
+    @property
+    def liked(self) -> str:
+        """What the judge prefers, for titles, as HTML: "what the rules like"; "" without a judge."""
+        who = re.sub("</?b>", "", self.judge or "")
+        return who and f"what {who} {'like' if who == RULES or ' and ' in who else 'likes'}"
 
 
 class Run:

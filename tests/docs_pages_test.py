@@ -6,6 +6,7 @@ import sys
 import pytest
 from absl import flags
 from conftest import ROOT
+from sample_report import SAMPLE
 
 from motif_jax.config.table import check_values, keys
 from motif_jax.experiment import tables
@@ -47,6 +48,17 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert 'href="../own-game/#attributes-of-a-world"' in (tmp_path / "own-network/index.html").read_text()
     assert (tmp_path / "launch/agent.gif").is_file()
     assert (tmp_path / "results/motif_seeds.csv").is_file()
+    assert 'href="sample.html"' in (tmp_path / "index.html").read_text()
+    assert (tmp_path / "sample.html").read_bytes() == SAMPLE.read_bytes()
+
+
+@pytest.mark.quick
+def test_the_sample_report_is_one_small_file_that_works_alone():
+    text = SAMPLE.read_text()
+    assert len(text.encode()) <= 600_000
+    links = re.findall(r'(?:href|src)="([^"]+)"', text)
+    assert not [link for link in links if not link.startswith(("#", "data:"))]
+    assert "<h1>An agent that likes what the rules like</h1>" in text
 
 
 FOR_THE_READER = re.compile(r"(?<==)(\$\w+|[A-Z])$")  # --config.seed=$seed, --config.distributed.process_id=I

@@ -109,19 +109,21 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return "–"
     if seconds < 90:
-        return f"{seconds:.0f} seconds"
+        return f"{seconds:.0f} second{'s' * (round(seconds) != 1)}"
     if seconds < 5400:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.1f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
-def machine_words(machine: Mapping[str, Any]) -> str:
-    """A machine of `system.machine.describe` in a few words, as HTML; "" if it is not known."""
+def machine_words(machine: Mapping[str, Any], short: bool = False) -> str:
+    """A machine of `system.machine.describe` in a few words, as HTML; "" if it is not known. `short`: no processor."""
     if not machine.get("processor"):
         return ""
     device, cores = machine.get("device") or "", machine.get("cores")
     devices = f"{machine.get('devices', 1)} × {device}" if device and "cpu" not in device.lower() else ""
-    return esc(", ".join(filter(None, (devices, machine["processor"], f"{cores} cores" if cores else ""))))
+    processor = "" if short else machine["processor"]
+    counted = f"{cores} core{'s' * (cores != 1)}" if cores else ""
+    return esc(", ".join(filter(None, (devices, processor, counted))))
 
 
 # ---- figures as CSV, in a link that contains the file, so that it works offline

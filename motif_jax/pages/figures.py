@@ -234,6 +234,12 @@ def intervals_table(names: Sequence[str], figures: Iterable[FigureRow], counts: 
     return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
 
 
+def gap(intervals: Sequence[Interval]) -> float:
+    """How far apart the lowest and the highest interval are, as a share of the largest end; negative: they overlap."""
+    lows, highs = zip(*(interval.band for interval in intervals), strict=True)
+    return (max(lows) - min(highs)) / max(*map(abs, lows + highs), 1e-9)
+
+
 def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
     """Behaviours per episode: those that goals ask for first, then those that differ most between players."""
     named = [(name, player) for name, player in named if player.did]
@@ -246,8 +252,7 @@ def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
     for behaviour in {behaviour for _, player in named for behaviour in player.did}:
         done = [player.did.get(behaviour, Interval(0.0, 0.0, 0.0)) for _, player in named]
         if max(interval.mean for interval in done) >= SELDOM:
-            lows, highs = zip(*(done[at].band for at in compared), strict=True)
-            interest = (max(lows) - min(highs)) / max(*highs, 1e-9) if len(named) > 1 else done[0].mean
+            interest = gap([done[at] for at in compared]) if len(named) > 1 else done[0].mean
             rows.append((behaviour not in aims, -interest, behaviour, done))
     first = "; first those that goals ask for" + (", then those that differ most" if len(named) > 1 else "")
     return [

@@ -28,9 +28,8 @@ from motif_jax.annotation.prompts import is_sentence
 from motif_jax.annotation.section import AnnotateSection
 from motif_jax.config.table import section
 from motif_jax.console import clean, print_line
-from motif_jax.envs.texts import texts_of
+from motif_jax.envs.texts import GENERAL, texts_of
 from motif_jax.envs.worlds import TABLE as ENV
-from motif_jax.envs.worlds import title
 from motif_jax.files import LONGEST, check_place, read_json, short_name, write_json, write_whole
 from motif_jax.pages.blocks import esc, folded, page, quoted, share_bar, table, tiles
 from motif_jax.pages.charts import columns
@@ -46,7 +45,7 @@ from motif_jax.preferences.questions import (
 from motif_jax.preferences.shards import Part, Shard, to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, digest_of, fingerprint, labels_file
 from motif_jax.rewards.statistics import share_interval
-from motif_jax.run import Head, Lock, Run, StageRun
+from motif_jax.run import RULES, Head, Lock, Run, StageRun
 from motif_jax.stages import Experiment, Stage
 from motif_jax.structs import Need, UserError
 from motif_jax.system.machine import read_array
@@ -139,7 +138,7 @@ ASKED = 12  # questions in the report
 TITLE = "Preferences"  # of the report's part
 NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
 JUDGES = {
-    "lexicon": "a lexicon of rules", "score": "an oracle that knows the score", "random": "chance",
+    "lexicon": RULES, "score": "an oracle that knows the score", "random": "chance",
     "return": "an oracle that knows the rewards",
 }  # fmt: skip
 
@@ -175,7 +174,7 @@ def write_page(
     who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or JUDGES.get(section.backend, "")
     judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
     head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=len(dataset) - counts["not asked"],
-                aim=aim_of(section.goal, title(config.env)))  # fmt: skip
+                aim=aim_of(section.goal), without_aim=f"of {judge}")  # fmt: skip
     stage.report(replace(head, asked=sentence([head], len(dataset))), part=name)
     write_whole(path, page(f"{name}: annotation", [*top_lines, *details]))  # last: it marks a complete stage
     return path
@@ -184,16 +183,16 @@ def write_page(
 def sentence(judges: Sequence[Head], pairs: int) -> str:
     """A sentence on the judges and the number of judged pairs, as HTML; `Head.judge` begins with a tag."""
     who, judged = " and ".join(dict.fromkeys(str(one.judge) for one in judges)), max(one.judged or 0 for one in judges)
-    of = f"<b>{pairs:,}</b> pairs of moments"
-    return f"{who[:3]}{who[3:4].upper()}{who[4:]} judged {of if judged == pairs else f'<b>{judged:,}</b> of {of}'}."
+    of = f"<b>{pairs:,}</b> pairs of moments of the game"
+    of = of if judged == pairs else f"<b>{judged:,}</b> of {of}"
+    aims = " and ".join(dict.fromkeys(one.aim for one in judges if one.aim))
+    return f"{who[:3]}{who[3:4].upper()}{who[4:]} said for {of} which of the two is better{f' {aims}' if aims else ''}."
 
 
-def aim_of(goal: str, task: str) -> str | None:
-    """The end of the report's title: for what an agent is; None without a goal."""
-    if goal in ("", "zeroknowledge"):
+def aim_of(goal: str) -> str | None:
+    """The end of the report's title: for what an agent is; None without a goal, and for progress of any kind."""
+    if goal in ("", *GENERAL):
         return None
-    if goal == "defaultgoal":
-        return f"for {'progress' if ':' in task else 'a high score'}"  # a game of the user's may not have scores
     return f"with the goal “{esc(goal)}”" if is_sentence(goal) else f"for {esc(goal)}"
 
 
@@ -247,7 +246,10 @@ def _question_blocks(
         ]
     details += ["<h2>Answers without a verdict</h2>"] if unreadable else []
     details += [folded(" / ".join(text or "(nothing)" for text in one), said) for one, said in unreadable.items()]
-    report = ['<p class="soft">The number of pairs that share the question; the better caption is in bold.</p>']
+    report = [
+        '<p class="soft">A row is a question that was asked once: how many pairs share it, and its two captions, the '
+        "better one in bold.</p>"
+    ]
     sided = order[codes[order] < Preference.TIE][:ASKED].tolist()
     for heading, chosen in (("Preferred most often", sided), ("Asked most", top[: ASKED // 2])):
         rows = [row(number, False) for number in chosen]

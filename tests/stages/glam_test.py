@@ -105,7 +105,8 @@ def test_it_is_evaluated_in_variations_and_before_training(trained):
     played = [read_lines(trained / f"evaluate/{name}/episodes.jsonl") for name in names]
     assert len({tuple(sorted((row["episode"], row["bot_steps"]) for row in rows)) for rows in played}) == 1  # the same
     page = (trained / "report/index.html").read_text()
-    assert "An agent that learnt by playing" in page
+    assert "An agent that learnt by playing, from the game's own reward</h1>" in page
+    assert "The agent was rewarded by the game alone and trained for <b>64</b> steps" in page
     assert "Variations of the games" in page
     assert VARIATION in page
     assert "Fixed prompts" in page

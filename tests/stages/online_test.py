@@ -170,8 +170,8 @@ def test_a_judge_with_unreadable_answers_ends_a_saved_run_with_an_error(tmp_path
     run_stage(report, settings(), tmp_path)
     page = (tmp_path / "report/index.html").read_text()
     lead = page.partition('<p class="lead">')[2].partition("</p>")[0]
-    assert re.match(r"<b>None of the [\d,]+ answers of lexicon could be read</b>", lead)
-    assert "rewarded only by a judge" in lead
+    assert re.match(r"<b>None of the [\d,]+ answers of the rules could be read</b>", lead)
+    assert "rewarded by the answers of the rules alone" in lead
 
 
 def test_another_kind_judge_or_schedule_is_refused(trained, tmp_path):

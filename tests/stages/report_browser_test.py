@@ -34,7 +34,8 @@ def made(tmp_path_factory):
     ends = np.where(np.arange(STEPS + 1) < STEPS // 2, len(packed[0]), len(b"".join(packed)))
     pictures = {"pictures": np.frombuffer(b"".join(packed), np.uint8), "picture_ends": ends}
     for file in home.glob("hostile/evaluate/*/replays/*.npz"):
-        save_replay(file, load_replay(file, "")._replace(**pictures))
+        replay = load_replay(file, "")
+        save_replay(file, replay._replace(metadata=replay.metadata | {"program": "event_gold"}, **pictures))
     tell(home / "hostile")
     for name, other in (("gold", "hostile"), ("hostile", "gold")):
         run_stage(report, get_config("quickstart.py", report__runs=str(home / other)), home / name)
@@ -68,8 +69,11 @@ def test_it_loads_without_errors_and_asks_for_nothing_else(page, made):
     assert page.run("[...document.querySelectorAll('.chart .plot svg')].every(one => one.clientHeight > 100)")
 
 
-def test_the_player_plays_to_the_end_and_from_the_start_again(page):
-    assert page.run(STEP) == 0
+def test_the_player_opens_at_the_largest_reward_and_plays_to_the_end_and_from_the_start_again(page):
+    assert page.run(STEP) == 31  # after the action 30
+    assert page.run("document.querySelector('.player .learnt').textContent") == "+4.000"
+    page.run(FOCUS)
+    page.press("Home")
     before = page.run(PICTURE)
     page.run("document.querySelector('.player .speed').value = '100'")
     page.click(".player .play")
@@ -86,6 +90,7 @@ def test_the_player_plays_to_the_end_and_from_the_start_again(page):
 
 def test_keys_step_play_seek_and_jump_to_rewards(page):
     page.run(FOCUS)
+    page.press("Home")
     for key, step in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", STEPS), ("Home", 0)):
         page.press(key)
         assert page.run(STEP) == step, key
@@ -105,6 +110,43 @@ def test_keys_step_play_seek_and_jump_to_rewards(page):
     speed = page.run("document.querySelector('.player .speed').value")
     page.press("ArrowUp")
     assert float(page.run("document.querySelector('.player .speed').value")) > float(speed)
+
+
+def test_words_that_do_not_apply_are_not_shown(show, tab, made):
+    show(made / "gold")
+    seen = tab.run("document.querySelector('.player').innerText")
+    assert "bars up are the learnt reward of each step" in seen
+    assert "zooms" in seen
+    assert "program" not in seen
+    show(made / "hostile")  # rewarded by a program, and has pictures
+    seen = tab.run("document.querySelector('.player').innerText")
+    assert "bars up are the reward by the program of each step" in seen
+    assert "Highest rewards by the program" in seen
+    assert "learnt" not in seen.replace("learnt", "", 1)  # but in the title of the episode
+    assert "zooms" not in seen
+
+
+DRAWN = (
+    "(() => { const real = CanvasRenderingContext2D.prototype.fillText, letters = [];"
+    "CanvasRenderingContext2D.prototype.fillText = function (text, x, y) { letters.push([y, x, text]); };"
+    "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'End', bubbles: true}));"
+    "CanvasRenderingContext2D.prototype.fillText = real;"
+    "const wide = document.querySelector('.player .screen').width;"
+    "return letters.filter(([, x]) => x < wide); })()"
+)
+
+
+def test_the_status_is_whole_on_a_phone(show, tab, made):
+    tab.send("Emulation.setDeviceMetricsOverride", width=400, height=900, deviceScaleFactor=1, mobile=True)
+    show(made / "gold")
+    tab.run(FOCUS)
+    letters = tab.run(DRAWN)
+    tab.send("Emulation.clearDeviceMetricsOverride")
+    lines = {down: "".join(text for y, _, text in letters if y == down) for down, _, _ in letters}
+    assert [*lines.values()][-4:] == [
+        "AgenttheCandidateSt:17Dx:14", "Co:11In:13Wi:11Ch:9NeutralS:101",
+        f"Dlvl:1$:{STEPS}HP:11(14)Pw:2(2)AC:6Xp:1/0", f"T:{STEPS}Hungry",
+    ]  # fmt: skip
 
 
 def test_hostile_words_do_no_harm(show, tab, made):

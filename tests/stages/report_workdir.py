@@ -24,6 +24,7 @@ from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_reward.fitting import LabelledPairs, write_page
 
 STEPS = 120
+HERO = "Agent the Candidate            St:17 Dx:14 Co:11 In:13 Wi:11 Ch:9 Neutral S:101"
 MARK = (5, 7)  # of the last frame: a square of reversed yellow
 MACHINE = {"processor": "A fine processor", "cores": 2, "memory_gib": 8, "versions": {"motif_jax": "0.1.0"}}
 
@@ -77,7 +78,7 @@ def write_reward(path: Path, annotator: str) -> None:
         dataset=dataset, table=table, ids=ids, target=target, counts=table.counts,
         split=Split(np.arange(100), np.arange(100, 200)),
     )  # fmt: skip
-    write_page(stage, record, data, values, values[ids], "score")
+    write_page(stage, record, data, values, values[ids])
     write_json(path / "reward/statistics.json", record)
 
 
@@ -120,8 +121,9 @@ def make_replay(player: str, events: tuple[str, ...], row: dict, chosen: list[st
         column = at % COLUMNS
         chars[at, 10], colors[at, 10] = ord("."), 7
         chars[at, 10, column], colors[at, 10, column], cursor[at, 1] = ord("@"), 15, column
-        status = f"Dlvl:1 $:{at} HP:{14 - at % 9}(14) T:{at}".encode()
-        chars[at, 23, : len(status)], colors[at, 23, : len(status)] = np.frombuffer(status, np.uint8), 7
+        status = f"Dlvl:1 $:{at} HP:{14 - at % 9}(14) Pw:2(2) AC:6 Xp:1/0 T:{at} Hungry"
+        for line, text in ((22, HERO), (23, status)):
+            chars[at, line, : len(text)], colors[at, line, : len(text)] = np.frombuffer(text.encode(), np.uint8), 7
         if at % 5 == 0:
             message[at] = encode(events[at // 5 % len(events)])
     chars[-1][MARK], colors[-1][MARK] = ord(" "), 11 + 16

@@ -205,6 +205,7 @@ def test_reports_compare_betas_and_show_each_letter_escaped(evaluated, tmp_path)
     experiment.run(config_for(evaluated).to_dict(), workdir, ["report"])
     page = (workdir / "report/index.html").read_text()
     assert "A language model that learnt from recorded games of wordle" in page
+    assert "A language model learnt from them by <b>ilql</b>, and writes" in page
     assert "Return against beta" in page
     assert "beta 4, sampled: game " in page
     assert "&lt;script&gt;" in page

@@ -1,9 +1,10 @@
 // Plays an episode: the terminal frame by frame, what the agent did, and the rewards that it received.
 // Its data stand in the page as JSON; the frames are packed as `pack` in stages/evaluate/results.py describes.
 for (const player of document.querySelectorAll(".player")) {
-  const ROWS = 24, COLUMNS = 80, CELLS = ROWS * COLUMNS, ZOOMED = 40, SHOWN = 12;
+  const ROWS = 24, COLUMNS = 80, CELLS = ROWS * COLUMNS, ZOOMED = 44, SHOWN = 12;
   const WIDEST = 18, TALLEST = 480, DECODED = 60; // pixels of a character, and of a picture; pictures that are kept
   const COLORS = JSON.parse(document.getElementById("colours").textContent);
+  const PAID = { learnt: ["learnt reward", "learnt rewards"], program: ["reward by the program", "rewards by the program"] };
   const part = (name) => player.querySelector(`.${name}`);
   const [screen, line, choice, play, speed, zoom] = ["screen", "line", "choice", "play", "speed", "zoom"].map(part);
   const pen = screen.getContext("2d"), pencil = line.getContext("2d");
@@ -56,6 +57,37 @@ for (const player of document.querySelectorAll(".player")) {
     return [Math.min(Math.max(middle - ZOOMED / 2, 0), COLUMNS - ZOOMED), ZOOMED];
   }
 
+  const starts = (y) => y === 0 || y >= ROWS - 2; // the message and the status begin at the left, whatever is zoomed
+
+  function wrapped(frame, y) { // a row as lines of ZOOMED columns, divided between words: [row, from, to]
+    const blank = (x) => replay.chars[frame * CELLS + y * COLUMNS + x] === 32, lines = [];
+    let end = COLUMNS, from = 0;
+    while (end > 0 && blank(end - 1)) end--;
+    while (from < end) {
+      let to = Math.min(from + ZOOMED, end);
+      if (to < end) while (to > from && !blank(to)) to--;
+      if (to === from) to = Math.min(from + ZOOMED, end); // a word that is longer than a line
+      lines.push([y, from, to]);
+      for (from = to; from < end && blank(from);) from++;
+    }
+    return lines;
+  }
+
+  function linesOf(y, left, shown) { // of a row of the screen, at least as many as any frame needs
+    if (!starts(y) || replay.box[3] <= ZOOMED) return [[y, left, left + shown]];
+    if (shown === COLUMNS) return [[y, 0, shown]];
+    const lines = wrapped(at, y);
+    while (lines.length < replay.lines[y]) lines.push([y, 0, 0]);
+    return lines;
+  }
+
+  function countLines() { // so that the height is the same in all frames
+    const most = Array(ROWS).fill(1);
+    for (let y = 0; y < ROWS; y++)
+      for (let frame = 0; starts(y) && frame <= replay.steps; frame++) most[y] = Math.max(most[y], wrapped(frame, y).length);
+    return most;
+  }
+
   async function drawPicture(wanted) { // decoded when it is first shown
     const number = wanted.picture[at], drawn = wanted.drawn;
     if (!drawn.has(number)) {
@@ -79,33 +111,33 @@ for (const player of document.querySelectorAll(".player")) {
     if (replay.picture[at] >= 0) return void drawPicture(replay);
     const whole = replay.box[3] > ZOOMED, [top, rows] = [replay.box[0], replay.box[2]];
     const [hero, shown] = whole ? leftmost() : [replay.box[1], replay.box[3]], width = screen.clientWidth;
-    const cell = Math.min(width / Math.max(shown, 1), whole ? width : WIDEST), height = cell * 2 * rows;
+    const lines = Array.from({ length: rows }, (_, row) => linesOf(top + row, hero, shown)).flat();
+    const cell = Math.min(width / Math.max(shown, 1), whole ? width : WIDEST), height = cell * 2 * lines.length;
     screen.style.height = `${height}px`;
     const ratio = fit(screen, width, height), wide = cell * ratio, high = 2 * wide;
     pen.setTransform(1, 0, 0, 1, 0, 0);
     pen.fillStyle = "#05070a";
     pen.fillRect(0, 0, screen.width, screen.height);
-    pen.setTransform(1, 0, 0, 1, ((width - cell * shown) / 2) * ratio, -top * high);
+    pen.setTransform(1, 0, 0, 1, ((width - cell * shown) / 2) * ratio, 0);
     pen.font = `${wide / 0.602}px ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace`;
     pen.textAlign = "center";
     pen.textBaseline = "middle";
     const start = at * CELLS, [row, column] = [replay.cursor[2 * at], replay.cursor[2 * at + 1]];
-    for (let y = top; y < top + rows; y++) {
-      const left = whole && (y === 0 || y >= ROWS - 2) ? 0 : hero; // the message and the status begin at the left
-      for (let x = left; x < left + shown; x++) {
+    lines.forEach(([y, left, right], down) => {
+      for (let x = left; x < right; x++) {
         const cell = start + y * COLUMNS + x, code = replay.chars[cell], kind = replay.colors[cell];
         const color = COLORS[kind & 15], turned = kind >= 16;
         const [from, to] = [Math.floor((x - left) * wide), Math.floor((x - left + 1) * wide)];
         const here = y === row && x === column;
         if (turned || here) {
           pen.fillStyle = turned ? color : "#3d4654";
-          pen.fillRect(from, Math.floor(y * high), to - from, Math.ceil(high));
+          pen.fillRect(from, Math.floor(down * high), to - from, Math.ceil(high));
         }
         if (code === 32) continue;
         pen.fillStyle = turned ? "#05070a" : here && !(kind & 8) ? "#ffffff" : color;
-        pen.fillText(String.fromCharCode(code), (x - left + 0.5) * wide, (y + 0.54) * high);
+        pen.fillText(String.fromCharCode(code), (x - left + 0.5) * wide, (down + 0.54) * high);
       }
-    }
+    });
   }
 
   function drawLine() { // the learnt reward upwards, the game's below it; the root, so that small ones are seen
@@ -173,6 +205,10 @@ for (const player of document.querySelectorAll(".player")) {
   function listFacts() { // those that are known of at least one step
     const known = { learnt: replay.intrinsic, "learnt-sum": replay.intrinsic, value: replay.value };
     for (const [name, values] of Object.entries(known)) part(name).closest("div").hidden = values.every(Number.isNaN);
+    part("up").hidden = replay.intrinsic.every(Number.isNaN);
+    part("zooms").hidden = zoom.hidden;
+    for (const name of ["earlier", "later", "jumps"]) part(name).hidden = !replay.shownRewards.some((value) => value > 0);
+    for (const word of player.querySelectorAll(".paid")) word.textContent = PAID[replay.paid ?? "learnt"][0];
   }
 
   function drawOdds() { // of the action that is taken next
@@ -222,7 +258,7 @@ for (const player of document.querySelectorAll(".player")) {
   function listMoments() {
     const values = replay.shownRewards, learnt = values === replay.intrinsic;
     const best = Array.from(values.keys()).filter((step) => values[step] > 0).sort((a, b) => values[b] - values[a] || a - b);
-    part("highest").textContent = best.length ? `Highest ${learnt ? "learnt rewards" : "rewards of the game"}` : "";
+    part("highest").textContent = best.length ? `Highest ${learnt ? PAID[replay.paid ?? "learnt"][1] : "rewards of the game"}` : "";
     part("moments").hidden = !best.length;
     part("moments").querySelector("ol").replaceChildren(...best.slice(0, SHOWN).map((step) => {
       const item = document.createElement("li"), button = document.createElement("button");
@@ -239,6 +275,7 @@ for (const player of document.querySelectorAll(".player")) {
       item.append(button);
       return item;
     }));
+    return best.length ? best[0] + 1 : 0;
   }
 
   async function open() {
@@ -248,8 +285,10 @@ for (const player of document.querySelectorAll(".player")) {
     if (choice.value !== wanted) return; // another one was chosen meanwhile
     replay = found;
     zoom.hidden = replay.picture[0] >= 0 || replay.box[3] <= ZOOMED; // all of it is seen
-    listMoments(); listActions(); listFacts();
-    show(0);
+    replay.lines = countLines();
+    const best = listMoments();
+    listActions(); listFacts();
+    show(best); // a first screen that shows something
     player.dataset.ready = wanted;
   }
 

@@ -133,7 +133,7 @@ def report_transcripts(workdir: Path) -> str:
     chart = ["<h3>Returns</h3>", _histogram(returns, exact)] if np.ptp(returns) else []
     stage.section("The transcripts", f'<p class="soft">Played by {esc(by)}.</p>' if by else "", tiles(figures), *chart)
     who = f" played by <b>{esc(by)}</b>" if by else ""
-    asked = f"From <b>{len(returns):,}</b> {games}{who}, mean return {mean}."
+    asked = f"<b>{len(returns):,}</b> {games}{who} were recorded, with a mean return of {mean}."
     stage.report(Head(subject="Transcripts", without_aim="of games", asked=asked if returns.any() else None))
     return ", ".join(f"{figure} {what}" for figure, what in figures)
 

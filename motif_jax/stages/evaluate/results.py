@@ -7,6 +7,7 @@ import collections
 import io
 import itertools
 import json
+import math
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -211,53 +212,78 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
 
 
 def _against_chance(players: Sequence[Player]) -> Head:
-    """A chart of the figures in which the agent and random play differ, and sentences on both.
+    """A chart of what differs between the agent and random play, and a sentence on both.
 
-    They are about success if a goal was ever reached, else about score or return.
+    It is about success if a goal was ever reached, else about score or return.
     """
     own, chance = figures.own_of(players), figures.chance_of(players)
     if not own:
         return Head(beside="", played="")
     mine, theirs = own.figures, chance.figures if chance else {}
-    figure, does = ("score", "scores") if mine.get("score") else ("return", "gets a return of")
+    games, form = "one game" if own.episodes == 1 else f"{own.episodes:,} games", exact
+    mean = f"<b>{{}}</b>{' on average' * (own.episodes > 1)}"
+    figure, does = "score", f"In {games} it scores {mean}"
+    if not mine.get("score"):
+        figure, does = "return", f"In {games} its return is {mean}"
     if any(success and success.mean for success in (mine.get("success"), theirs.get("success"))):
-        figure, does = "success", "reaches the goal in a share of"
+        figure, does, form = "success", f"It reaches the goal in <b>{{}}</b> of {games}", "{:.0%}".format
     played = ""
     if measured := mine.get(figure):
-        other, games = theirs.get(figure), "one game" if own.episodes == 1 else f"{own.episodes:,} games"
-        played = f"In {games} it {does} <b>{measured.spelt}</b>" + (f", random play {other.spelt}" if other else "")
-        played += " (means with 95 % intervals)." if measured.words or (other and other.words) else "."
+        ends = " to ".join(map(form, measured.band))
+        played = does.format(form(measured.mean)) + ("" if measured.low is None else f" (95 % interval {ends})")
+        played += f", random play {form(other.mean)}." if (other := theirs.get(figure)) else "."
     if not chance:
-        more = '<span class="soft">--config.evaluate.policy=random plays the same games by chance.</span>'
+        more = '<span class="soft">To compare it with random play: --config.evaluate.policy=random.</span>'
         return Head(beside="", played=f"{played} {more}".lstrip())
-    pairs = {name: (mine[name], theirs.get(name)) for name in figures.compared(mine)}
-    if own.reward != chance.reward:
-        pairs.pop("intrinsic_return", None)
-    rows = [(*figures.words(name), pair) for name, pair in pairs.items() if all(pair) and pair[0] != pair[1]]
-    chart = bars(rows[:ON_FIRST], (label(own), "random play"))
-    return Head(beside=f'<div class="card">{chart}</div>' if rows else "", played=played)
+    rows = _most_different(own, chance, figure)
+    others = "what differs most from random play" if len(rows) > 1 else "nothing else, as nothing clearly differs"
+    said = f"{rows[0][0].capitalize()}, then {others}; means per game with 95 % intervals." if rows else ""
+    card = f'<div class="card">{bars(rows, (label(own), "random play"))}<p class="soft">{esc(said)}</p></div>'
+    return Head(beside=card if rows else "", played=played)
+
+
+def _most_different(own: Player, chance: Player, first: str) -> list[tuple[str, str, tuple[Interval, Interval]]]:
+    """Rows of the first screen's chart: the figure `first`, then figures and behaviours that differ most.
+
+    Of these, only those whose intervals do not overlap; first what the learnt reward pays and what goals ask for.
+    """
+    pairs = {}  # by title and note
+    for name in dict.fromkeys([first, *figures.compared(own.figures)]):
+        mine, theirs = own.figures.get(name), chance.figures.get(name)
+        if mine and theirs and (name != "intrinsic_return" or own.reward == chance.reward):
+            pairs[figures.words(name)] = mine, theirs
+    if own.did and chance.did:
+        for name in {**own.did, **chance.did}:
+            pairs[name, ""] = own.did.get(name, NEVER), chance.did.get(name, NEVER)
+    gaps = {words: math.inf if words == figures.words(first) else figures.gap(pair) for words, pair in pairs.items()}
+    asked = {figures.words("intrinsic_return")[0], *own.aims}
+    order = sorted(gaps, key=lambda words: (gaps[words] < math.inf, words[0] not in asked, -gaps[words]))
+    return [(*words, pairs[words]) for words in order if gaps[words] > 0][:ON_FIRST]
 
 
 def _decoded(players: Sequence[Player]) -> Head:
     """Sentences on the return of a policy that writes, compared with cloning."""
     best, cloned = players[0], [player for player in players if not player.by_values]
-    recipe = f"<b>{esc(best.recipe)}</b>"
+    sentence = f"A language model learnt from them by <b>{esc(best.recipe)}</b>"
     if best in cloned:
-        sentence = f"Learnt by {recipe} and decoded without values ({esc(best.kind)}), its return is {_value(best)}"
+        sentence += f", and writes without values ({_kind(best)}). It gets a return of {_value(best)}"
     else:
-        sentence = f"Decoded with the values of {recipe} ({how(best)}), its return is {_value(best)}"
+        sentence += f", and writes by its values ({how(best)}). It gets a return of {_value(best)}"
         if cloned:
-            most = max(cloned, key=lambda one: one.mean_return)
-            sentence += f"; the same policy without them, at its best, gets {_value(most)}"
+            sentence += f"; without values, at its best, {_value(max(cloned, key=lambda one: one.mean_return))}"
     return Head(
         title=f"A language model that learnt from recorded games of {esc(best.task)}",
-        played=f"{sentence}. These are means over {best.episodes:,} games.",
+        played=f"{sentence}. These are means over {best.episodes:,} games, with 95 % intervals.",
     )
 
 
 def how(player: Player) -> str:
     """The decoding of a policy that writes, in words."""
-    return f"beta {player.beta:g}, {esc(re.sub('^sample', 'sampled', player.kind))}"
+    return f"beta {player.beta:g}, {_kind(player)}"
+
+
+def _kind(player: Player) -> str:
+    return esc(re.sub("^sample", "sampled", player.kind))
 
 
 def _value(player: Player) -> str:
@@ -487,6 +513,7 @@ def pack(replay: Replay) -> dict[str, Any]:
     return {
         "steps": replay.steps,
         "late": int(replay.is_late),
+        "paid": replay.rewarded_by,
         "known": odds.shape[1],
         "actions": [str(name) for name in replay.metadata["action_names"]],
         "options": None if replay.charge is None else replay.option_names,

@@ -6,6 +6,7 @@ import collections
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +29,20 @@ from motif_jax.pages.blocks import (
 )
 from motif_jax.pages.charts import COLOURS, Level, Point, curves
 from motif_jax.pages.figures import SUMMARIES, Player, all_metrics, arranged, chance_of, curve, curves_of, own_of
-from motif_jax.rewards.registry import LEARNT, MIXTURES, ONLINE, SOURCES, parse_sources, program_title
+from motif_jax.rewards.registry import LEARNT, MIXTURES, ONLINE, PREFIX, SOURCES, parse_sources, program_title
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
 from motif_jax.run import METRICS, Head, Run, date_of
+from motif_jax.stages.annotate import JUDGES, aim_of
 from motif_jax.system.metrics import PROBES, PROMPTS
 
 TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts
 GAME_REWARD = "the game"  # the title of the game's own reward, beside those of SOURCES
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
-    ("The thread that answers games", {
+    ("The thread that chooses actions", {
         "policy": "choosing actions", "wait_for_workers": "waiting for games",
         "gather": "gathering observations", "scatter": "distributing actions",
     }),
-    ("The thread that hands rollouts over", {
+    ("The thread that passes rollouts to the learner", {
         "place": "placing on the device", "stack": "stacking", "wait_for_rollouts": "waiting for rollouts",
         "wait_for_learner": "waiting for the learner",
     }),
@@ -73,7 +75,7 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     is_over = done.get("env_steps", 0) >= rows[-1]["env_steps"]  # a stopped training, which has a summary, may go on
     last = done if is_over else rows[-1] | {"episodes": rows[-1].get("episode/all", 0)}
     stage.section(TITLE, *_training(rows, last, config["policy"], players, stage.path))
-    head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over)
+    judge = Head()
     if (stage.path / OPINIONS).exists():
         online = {**config["policy"]["online"]}
         online["goals"] = online["goals"] or f"{config['annotate']['goal']}@0"
@@ -81,8 +83,12 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
             newest = reversed(collections.deque(lines, ASKED + 1))  # only these are parsed, as there may be many
         judged = [json.loads(line) for line in newest if line.endswith(b"\n")][:ASKED]
         stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged, stage.path))
-        head |= {"goal": _schedule(online), "judge": esc(", ".join(_judges(judged)))}
-    stage.report(Head(**head, made=date_of((stage.path / METRICS).stat().st_mtime)))
+        aims = [aim_of(turn.goal) for turn in parse_goals(online["goals"])]
+        who = " and ".join(JUDGES.get(name, name) for name in _judges(judged))
+        judge = Head(goal=_schedule(online), judge=esc(who), aim=", then ".join(filter(None, aims)) or None)
+    head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over, judge)
+    made = date_of((stage.path / METRICS).stat().st_mtime)
+    stage.report(replace(judge, aim=None, made=made, **head))
 
 
 def _speed(last: Facts) -> float | None:
@@ -93,35 +99,66 @@ def _speed(last: Facts) -> float | None:
 # ---- the first screen
 
 
-def _head(workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool) -> dict[str, Any]:
-    task, rewards = worlds.title(config["env"]), list(rewards_of(config["policy"]))
-    named: dict[str, Any] = {"subject": "An agent", "without_aim": "trained on learnt preferences"}
-    preferred = SOURCES[LEARNT].title in rewards  # otherwise the preferences do not reach the agent
-    heads = Run(workdir).heads()
-    learnt = [head for (stage, _), head in heads.items() if stage == "train_reward"]
-    aimed = any(head.aim for head in learnt or [head for (stage, _), head in heads.items() if stage == "annotate"])
-    if rewards == [GAME_REWARD]:
-        named = {"title": f"An agent that learnt by playing {esc(task)}"}
-    elif not (preferred and (aimed or len(rewards) == 1)):
-        named = {"title": f"An agent trained on {esc(listed(rewards))}"}
-    annotate, warning = config.get("annotate", {}), ""
+def _head(
+    workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool, online: Head
+) -> dict[str, Any]:
+    """What the first screen says; `online`: the goal and the judge that was asked during training, if one was."""
+    task, annotate, warning = worlds.title(config["env"]), config.get("annotate", {}), ""
     answers, read = (int(rows[-1].get(f"reward/{ONLINE}_{name}") or 0) for name in ("answers", "answers_read"))
     if too_few(read, answers, ""):
-        judge = esc(str(annotate.get("model") or annotate.get("backend") or "the judge"))
+        backend = str(annotate.get("backend") or "the judge")
+        judge = esc(str(annotate.get("model") or JUDGES.get(backend, backend)))
         warning = (
             f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {judge} could be read</b>, so "
             "they contribute almost nothing to the reward."
         )
-    by = f", rewarded {'only ' if len(rewards) == 1 else ''}by {esc(listed(rewards))}," if rewards else ""
-    speed, where = _speed(last), machine_words(machine)
+    options, where = option_names(rows), machine_words(machine, short=True)
     trained = (
-        f"The agent{by} was trained for <b>{in_words(last['env_steps'])}</b> steps in "
-        f"<b>{duration(last['seconds'])}</b>{'' if is_over else ' so far'}{f': {speed:,.0f} steps/s' if speed else ''}"
-        f"{f' on {where}' if where else ''}."
+        f"The agent {_rewarded(config['policy'], options, online)}trained for "
+        f"<b>{in_words(last['env_steps'])}</b> steps in <b>{duration(last['seconds'])}</b>"
+        f"{f' on {where}' if where else ''}{'' if is_over else ' so far'}."
     )
+    title = _title(config["policy"], options, Run(workdir).heads(), online)
     config, machine = worlds.without_nethack(config, machine)
-    return named | {"task": task, "trained": f"{warning} {trained}".lstrip(), "machine": machine or None,
-                    "config": config, "steps": last["env_steps"], "seconds": last["seconds"]}  # fmt: skip
+    return {"title": title, "task": task, "trained": f"{warning} {trained}".lstrip(), "machine": machine or None,
+            "config": config, "steps": last["env_steps"], "seconds": last["seconds"]}  # fmt: skip
+
+
+def _title(settings: Facts, options: Sequence[str], heads: Mapping[tuple[str, str], Head], online: Head) -> str:
+    """What the agent was rewarded for, in a title, as HTML. `heads`: of the stages; `online`: of its own judge."""
+    if options:
+        return f"An agent that chooses between {esc(listed(options))}"
+    rewards = [words for words, coefficient in rewards_of(settings).items() if coefficient > 0]
+    if rewards == [GAME_REWARD]:
+        return "An agent that learnt by playing, from the game's own reward"
+    learnt = [head for (stage, _), head in heads.items() if stage == "train_reward"]
+    learnt = learnt or [head for (stage, _), head in heads.items() if stage == "annotate"]
+    judged = {SOURCES[LEARNT].title: learnt, SOURCES[ONLINE].title: [online]}
+    aims = [head.aim for words in rewards for head in judged.get(words, ()) if head.aim]
+    if aims:
+        return f"An agent {' and '.join(dict.fromkeys(aims))}"
+    liked = [next((head.liked for head in judged.get(words, ()) if head.liked), _liked(words)) for words in rewards]
+    return f"An agent that likes {listed(liked)}" if liked else "An agent that was trained without a reward"
+
+
+def _liked(reward: str) -> str:
+    """A reward, by its title, after "An agent that likes", as HTML."""
+    if reward.startswith("the program ") or reward == program_title("code_written"):
+        return f"what {esc(reward)} pays"
+    known = {GAME_REWARD: "the game's own reward", SOURCES[ONLINE].title: "what a judge likes"}
+    return known.get(reward) or esc(reward.removeprefix(PREFIX).replace("_", " "))
+
+
+def _rewarded(settings: Facts, options: Sequence[str], online: Head) -> str:
+    """The first words about the agent's training, as HTML, before "trained for"; `online`: see `_head`."""
+    rewards = rewards_of(settings)
+    if options:
+        return f"has the options {esc(listed(options))}, each with a reward of its own. It was "
+    titles = {SOURCES[ONLINE].title: f"the answers of {online.judge}"} if online.judge else {}
+    named = {titles.get(what) or esc(what): coefficient for what, coefficient in rewards.items()}
+    words = [what if coefficient > 0 else f"{what} (a penalty)" for what, coefficient in named.items()]
+    game = "" if GAME_REWARD in rewards else ", not by the game,"
+    return f"was rewarded by {listed(words)}{' alone' * (len(words) == 1)}{game} and " if words else "was "
 
 
 def rewards_of(settings: Facts) -> dict[str, float]:
@@ -140,6 +177,12 @@ def rewards_of(settings: Facts) -> dict[str, float]:
 def listed(words: Sequence[str]) -> str:
     """Joins words as in a sentence: "a, b and c"."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+def option_names(rows: Rows) -> list[str]:
+    """The names of the policy's options; [] without options."""
+    matches = (re.fullmatch("option/(.+)/earns/.+", name) for row in rows for name in row if name.startswith("option/"))
+    return list(dict.fromkeys(match[1] for match in matches if match))
 
 
 # ---- training
@@ -263,9 +306,9 @@ def _options(rows: Rows, settings: Facts) -> list[str]:
     rows = [row for row in rows if any(name.startswith("option/") for name in row)]
     if not rows:
         return []
-    last = rows[-1]
-    earnings = [match for name in last if (match := re.fullmatch("option/(.+)/earns/(.+)", name))]
-    names, kinds = (list(dict.fromkeys(match[number] for match in earnings)) for number in (1, 2))
+    last, names = rows[-1], option_names(rows)
+    earnings = (re.fullmatch("option/.+/earns/(.+)", name) for name in last)
+    kinds = list(dict.fromkeys(match[1] for match in earnings if match))
 
     def over_time(what: str) -> dict[str, list[tuple[float, float]]]:
         return {name: [(row["env_steps"], row[f"option/{name}/{what}"]) for row in rows] for name in names}

@@ -25,7 +25,6 @@ from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.mesh import make_mesh, replicate
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.envs.texts import texts_of
-from motif_jax.envs.worlds import title
 from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain, write_whole
 from motif_jax.networks.reward import inputs_beside, observations_beside
 from motif_jax.pages.blocks import esc, page, quoted, table, tiles
@@ -330,7 +329,7 @@ def finish(
         held_out = np.zeros(len(values), bool)
         held_out[data.ids[data.split.validation]] = True
         summary["worth"] = statistics.compare_with_worth(values, worth, data.counts, held_out, neutral)
-    path = write_page(stage, summary, data, values, rewards, title(config.env))
+    path = write_page(stage, summary, data, values, rewards)
     stage.write(SUMMARY, summary)  # last: the stage is complete
     unseen = f"; {last['unseen_accuracy']:.1%} on {last['unseen_sided']:,} with a caption that training never saw"
     print_line(
@@ -401,16 +400,15 @@ def import_published(config: RewardConfig, stage: StageRun) -> None:
 # ---- the page, and the part of the report
 
 # Its aim is that of its labels alone, whatever other annotations the workdir has.
-HEAD: dict[str, Any] = {"subject": "A reward", "without_aim": "of moments of a game", "aim": ""}
+HEAD: dict[str, Any] = {"subject": "A reward", "without_aim": "for moments of a game", "aim": ""}
 
 
 def write_page(
-    stage: StageRun, summary: Mapping[str, Any], data: LabelledPairs, values: np.ndarray | None, rewards: np.ndarray,
-    task: str,
-) -> Path:  # fmt: skip
+    stage: StageRun, summary: Mapping[str, Any], data: LabelledPairs, values: np.ndarray | None, rewards: np.ndarray
+) -> Path:
     """Writes `reward/reward.html`, and the part of the report: accuracy, loss, spread, best and worst captions.
 
-    `summary`: the content of statistics.json. `values`, `rewards`: see `value_pairs`. `task`: the game's name.
+    `summary`: the content of statistics.json. `values`, `rewards`: see `value_pairs`.
     """
     weights, last = summary["annotators"], summary["history"][-1]
     names, size, epoch = ", ".join(weights), f"{summary['parameters']:,} parameters", f"epoch {summary['epoch']}"
@@ -446,11 +444,11 @@ def write_page(
     path = stage.path / "reward.html"
     write_whole(path, page(TITLE, body))
     stage.section(TITLE, *part)
-    _report(stage, summary, data.dataset, likes, task)
+    _report(stage, summary, data.dataset, likes)
     return path
 
 
-def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, likes: str | None, task: str) -> None:
+def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, likes: str | None) -> None:
     """Writes the report, with the head of its first page, and a part about annotations that were made elsewhere.
 
     `likes`: a table of the best captions, if they are known.
@@ -459,7 +457,7 @@ def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, l
     for name in summary["annotators"]:
         if (head := heads.get(("annotate", name))) is None:
             bar = label_bar(count(dataset.preference(name)))
-            elsewhere += [f"<h3>{esc(name)}</h3>", '<p class="soft">made elsewhere</p>', bar]
+            elsewhere += [f"<h3>{esc(name)}</h3>", '<p class="soft">These labels were made elsewhere.</p>', bar]
             head = Head(judge=f"<b>the annotation {esc(name)}</b>", judged=len(dataset))
         judges.append(head)
     if elsewhere:
@@ -468,12 +466,13 @@ def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, l
     goals = ", ".join(dict.fromkeys(one.goal for one in judges if one.goal))
     said = "None of the pairs that were set aside has a preference, so the reward was not tested."
     if last["sided"]:
-        said = f"The reward learnt from it agrees with <b>{agrees}</b> {proof}."
+        chance = " (50 % is chance)" if last["accuracy_low"] <= 0.5 else ""
+        said = f"A reward learnt from these answers agrees with <b>{agrees}</b> of those that were set aside{chance}."
         agrees += f"<br><small class=soft>{proof}</small>"
+    judge = " and ".join(dict.fromkeys(str(one.judge) for one in judges))
     stage.report(Head(
-        **HEAD | {"aim": aim_of(goals, task) or ""}, likes=likes, agreement=agrees, goal=goals,
-        asked=f"{sentence(judges, len(dataset))} {said}",
-        judge=" and ".join(dict.fromkeys(str(one.judge) for one in judges)),
+        **HEAD | {"aim": aim_of(goals) or "", "without_aim": f"for {Head(judge=judge).liked}"}, likes=likes,
+        agreement=agrees, goal=goals, asked=f"{sentence(judges, len(dataset))} {said}", judge=judge,
         machine=summary.get("machine"), made=date_of(time.time()),
     ))  # fmt: skip
 
@@ -481,12 +480,12 @@ def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, l
 def _learning(history: list[dict[str, Any]]) -> list[str]:
     """Accuracy and loss, as HTML."""
     last = history[-1]
-    figures = [(percent(last["accuracy"]), f"agrees with its own labels, {evidence(last)}")]
+    figures = [(percent(last["accuracy"]), f"agreement with {evidence(last)}")]
     if last["unseen_sided"]:
-        unseen = f"right of the {last['unseen_sided']:,} with a caption never seen in training"
+        unseen = f"agreement with the {last['unseen_sided']:,} of them that have a caption never seen in training"
         figures.append((percent(last["unseen_accuracy"]), unseen))
     if not math.isnan(last.get("score_accuracy", math.nan)):
-        figures.append((percent(last["score_accuracy"]), "of the pairs: prefers the higher score"))
+        figures.append((percent(last["score_accuracy"]), "of the time, it prefers the moment with the higher score"))
     figures.append((f"{last['loss']:.3f}", "validation loss; 0.693 is chance"))
 
     def line(name: str, scale: float = 1.0) -> list[tuple[float, float]]:
@@ -511,8 +510,8 @@ def _captions(
     `listed`: from numbers of captions to a table.
     """
     usual = scale.quantile(USUAL)
-    zero = "mean 0" if scale.anchor is None else "0 for a moment without a message"
-    levels = ", ".join(f"{level:.0%} below {scale.quantile(level):.2f}" for level in THRESHOLDS)
+    zero = "their mean is 0" if scale.anchor is None else "a moment without a message has 0"
+    levels = ", ".join(f"{level:.0%} lie below {scale.quantile(level):.2f}" for level in THRESHOLDS)
     heights, edges = (array.tolist() for array in np.histogram(rewards, bins=60))
     low, high = edges[0], edges[-1]
     marks = [((usual - low) / (high - low), f"{USUAL:.0%} lie below {usual:.2f}")] if low <= usual <= high else []
@@ -521,9 +520,9 @@ def _captions(
     return [
         "<h3>Distribution</h3>",
         columns(heights, words, marks, of, root=True),
-        f'<p class="soft">{len(order):,} different captions by normalised reward ({zero}, variance 1 over '
-        f"all moments; heights are square roots): {levels}. By default, rewards below {usual:.2f} ({USUAL:.0%} of "
-        "them) count as 0 for the agent.</p>",
+        f'<p class="soft">How many of the {len(order):,} different captions have which reward; heights are square '
+        f"roots. The variance of the rewards over all moments is 1, and {zero}; of all moments, {levels}. By default, "
+        f"the agent is not paid for rewards below {usual:.2f}.</p>",
         f'<div class="pair"><div><h3>Likes most</h3>{listed(order[::-1][:shown])}</div>'
         f"<div><h3>Likes least</h3>{listed(order[:shown])}</div></div>",
     ]

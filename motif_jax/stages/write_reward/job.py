@@ -427,11 +427,13 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
     by = "templates, which know nothing of games" if results["writer"] == SCRIPTED else results["model"]
     words = f"goal: {results['goal']} · written by {by} · judged by {results['judge']}"
     figures = [
-        (_percent(best["agreement"]), f"of the {choosing:,} pairs of episodes that chose: agrees with the judge"),
-        (_percent(results["agreement_on_others"]), f"of {others:,} others"),
+        (_percent(best["agreement"]), f"of the {choosing:,} pairs of episodes that chose it have the judge's order"),
+        (_percent(results["agreement_on_others"]), f"of {others:,} other pairs have it"),
     ]
     if "learnt_disagrees" in best:
-        figures.append((_percent(best["learnt_disagrees"]), "of them: the learnt reward prefers otherwise"))
+        figures.append(
+            (_percent(best["learnt_disagrees"]), "of the pairs are ordered differently by the learnt reward")
+        )
     found = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
     rows = []
     for number, row in [(number, row) for number, tried in enumerate(results["rounds"]) for row in tried]:
