@@ -20,6 +20,7 @@ WORLDS = {  # envs/world.py
     "guessing": "motif_jax.contrib.guessing:GuessingWorld",
     "comments": "motif_jax.contrib.comments:CommentsWorld",
     "maze": "motif_jax.envs.maze:MazeWorld",
+    "choices": "motif_jax.envs.choices:ChoicesWorld",
 }
 PROMPT_NETWORKS = {  # networks that read prompts and score the names of actions: networks/kinds.py
     "language": "motif_jax.policies.language_network:LanguageNetwork",
