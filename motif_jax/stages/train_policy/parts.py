@@ -664,7 +664,7 @@ class MetricsCollector:
             notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
         steps, seconds = self._section.train_for_env_steps, self._section.train_for_seconds
         if seconds and done.seconds >= 1:  # time ends the run: estimate its steps
-            self._bar.expect(min(steps, round(done.env_steps * seconds / done.seconds)))
+            self._bar.expect(min(steps, round(done.env_steps * seconds / done.seconds)), seconds - done.seconds)
         self._bar.update(done.env_steps, **notes)
 
     def last(self, done: TrainingProgress) -> None:
