@@ -25,6 +25,7 @@ from motif_jax.structs import ArraySpec, Turn, UserError
 
 SAMPLED = 64  # games of random play, whose prompts tell a new model its words
 MOST_STEPS = 100  # of each
+MOST_PROMPTS = 2000  # of all, as texts may be long
 
 
 def prompt_of(turns: Sequence[Turn], window: int) -> str:
@@ -101,7 +102,7 @@ class ChoicesWorld(SequentialWorld, World):
         rng, game, prompts = random.Random(0), self.game(shown=False), dict.fromkeys(self.action_names)
         for number in range(SAMPLED):
             game.reset(game_seed(0, SeedStream.COLLECT, number), number)
-            while not game.end and game.steps <= MOST_STEPS:
+            while not game.end and game.steps <= MOST_STEPS and len(prompts) < MOST_PROMPTS:
                 prompts[to_text(game.seen["prompt"])] = None
                 game.step(game.draw(rng.random()))
         game.close()
