@@ -80,6 +80,10 @@ def dry_run(config: Values, workdir: Path, names: list[str] | None, made: Iterab
     stages = check_start(config, workdir, names, made)
     if config["sized"]:
         print_line(f"for this machine ({describe_machine()}): {sizes_of(config['policy']).describe()}")
+    if config["measured"]:
+        values = flatten(to_plain(config))
+        told = ", ".join(f"{name} {values[name]:,}" for name in config["measured"].split(",") if name in values)
+        print_line(f"measured in games of random play, with room for more: {told}")
     for name, stage in stages.items():
         check_artefacts(config, workdir, stage)
         view = stage.view(config)

@@ -22,6 +22,7 @@ WORLDS = PLUGINS.names(
         "babyai": "motif_jax.envs.babyai.world:BabyAIWorld",
         "wordle": "motif_jax.envs.wordle.world:WordleWorld",
         "maze": "motif_jax.envs.maze:MazeWorld",
+        "choices": "motif_jax.envs.choices:ChoicesWorld",
     },
 )
 PROMPT_NETWORKS = PLUGINS.names(

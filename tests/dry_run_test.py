@@ -27,14 +27,15 @@ BEGUN = {  # the directory of a stage that has begun, and what is in it then
     "write_reward": ("write_reward", "round-0"),
 }
 RELEASE = "motif_jax/quickstart"
+SIZES = "for this machine", "measured in games"
 QUICKSTART = "--config=configs/quickstart.py:toy"
 
 
 def said(config, workdir, stages=None) -> dict[str, str]:
-    """What a dry run prints about each stage; not the sizes that a config has chosen."""
+    """What a dry run prints about each stage; not the sizes and lengths that a config has chosen."""
     with contextlib.redirect_stdout(io.StringIO()) as output:
         dry_run(config.to_dict(), workdir, stages)
-    lines = [line for line in output.getvalue().splitlines() if not line.startswith("for this machine")]
+    lines = [line for line in output.getvalue().splitlines() if not line.startswith(SIZES)]
     return dict(line.split(": ", 1) for line in lines)
 
 

@@ -12,6 +12,7 @@ from conftest import ROOT
 from report_test import Seen
 
 from examples.garden.shuffle import ratings
+from motif_jax.actors.recorder import play_episodes
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.captions import decode
@@ -88,6 +89,16 @@ def test_the_class_printed_for_an_own_game_is_a_world_whose_figures_count_its_ca
     assert [pets, kicks, smells, tramples] == told
     assert 1 <= tramples <= 3
     assert places == 16
+
+
+@pytest.mark.quick
+def test_the_text_game_printed_for_an_own_game_is_the_example():
+    printed = re.search(r"```python\n(\"\"\"A text game.*?)```", (ROOT / "docs/wordle.md").read_text(), re.DOTALL)[1]
+    assert printed == (ROOT / "examples/cellar.py").read_text()
+    episodes = [*play_episodes(make_world({"world": "examples.cellar:CellarWorld"}), "random", range(100), seed=0)]
+    ends = Counter(episode.turns[-1].text for episode in episodes)
+    assert {*ends} == {"You are free!", "The light goes out."}
+    assert all(len(episode.turns) <= 1 + 2 * 6 for episode in episodes)
 
 
 @pytest.mark.quick

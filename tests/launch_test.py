@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import subprocess
 
@@ -73,11 +74,18 @@ def test_somebody_elses_dataset_directory_is_left_alone(launch_here, tmp_path):
 @pytest.mark.slow
 def test_all_stages_run_one_after_another_and_nothing_is_done_twice(launch, tmp_path):
     more = ("--config.collect.num_pairs=20", "--config.collect.collector=random", "--config.collect.num_workers=0")
-    more += ("--config.policy.train_for_env_steps=1024", "--config.policy.num_workers=1")
+    more += ("--config.policy.train_until=steps<=1000", "--config.policy.num_workers=1")  # after a hundred episodes
     more += ("--config.evaluate.episodes=10", "--config.evaluate.num_workers=0", "--config.reward.message=lt_cnn_small")
-    launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more, status=0)
+    told = launch("--config=configs/quickstart.py:toy,reference", f"--workdir={tmp_path}", *more, status=0).stderr
+    lines = [line for line in told.splitlines() if line.startswith("train_policy: ")]
+    assert " left" not in lines[0]
+    left = re.findall(r"([\d,]+) s left", "\n".join(lines))
+    assert all(int(seconds.replace(",", "")) <= 400 for seconds in left)  # the limit of the quickstart
+    summary = json.loads((tmp_path / "policy/summary.json").read_text())
+    assert summary["recent_episodes"]["count"] == 100
+    (evaluated,) = tmp_path.glob("evaluate/policy-*")
     for file in ("config.json", "dataset/config.json", "reward/config.json", "policy/config.json",
-                 "evaluate/policy-1024/config.json"):  # fmt: skip
+                 evaluated / "config.json"):  # fmt: skip
         saved = json.loads((tmp_path / file).read_text())
         assert saved.get("collect", {"num_pairs": 20})["num_pairs"] == 20  # a stage records the sections that it reads
         assert saved["env"]["task"] == "toy"

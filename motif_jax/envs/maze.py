@@ -134,6 +134,7 @@ class MazeWorld(TextWorld):
     about = "a maze, through which the agent walks by writing its moves"
     figures = {"distance": int, "others": int}  # noqa: RUF012  (moves from the start to the goal; other texts)
     written, heard = 16, 64
+    moves = tuple(MOVES)
     makers = {"optimal": without_arguments(shortest_way)}  # noqa: RUF012
 
     def __init__(self, max_episode_steps: int = 5000, position: bool = True):

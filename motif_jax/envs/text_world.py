@@ -66,6 +66,7 @@ class TextWorld(SequentialWorld, World):
     written: int  # maximum bytes of the agent's texts
     heard: int  # maximum bytes of the world's texts
     makers: Makers  # of scripted players other than `random`, by name
+    moves: Sequence[str] = ()  # texts that a policy may choose among, instead of writing (choices.py)
 
     def expect(self, texts: Sequence[str]) -> None:
         """Receives the texts that several games are about to write, so that a server can be asked about all at once."""

@@ -111,6 +111,7 @@ class Experiment:
     )
     seeds_at_once: int = value(1, Whole(1, 1000), "runs in parallel, each on a share of the cores and GPUs")
     sized: bool = value(False, Flag(), "config chose policy.batch_size for this machine; a begun workdir keeps its own")
+    measured: str = value("", Text(longest=1000), "values that config has measured in the game; a dry run tells them")
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
     distributed: Distributed = Distributed()
     cluster: Cluster = Cluster()

@@ -61,15 +61,17 @@ class Progress:
         self._terminal = sys.stderr.isatty()
         self._description, self._total, self._unit = description, total, unit
         self._first: tuple[float, int] | None = None  # time and count of the first update
-        self._done, self._said = done, 0.0
+        self._done, self._said, self._most_seconds = done, 0.0, float("inf")
         scaled = total is None or total >= 1000
         self._bar = tqdm(
             desc=clean(description), total=total, initial=done, unit=f" {unit}", unit_scale=scaled,
             dynamic_ncols=True, disable=not self._terminal,
         )  # fmt: skip
 
-    def expect(self, total: int) -> None:
+    def expect(self, total: int, most_seconds: float = float("inf")) -> None:
+        """Changes the total; `most_seconds`: what is left of a limit of time."""
         self._total = self._bar.total = total
+        self._most_seconds = max(most_seconds, 0.0)
 
     def update(self, done: int, **notes: str) -> None:
         self._bar.set_postfix({clean(name): clean(value) for name, value in notes.items()}, refresh=False)
@@ -82,7 +84,8 @@ class Progress:
             speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2g}"
             speeds = [f"{speed}/s"] if rate > 0 else []
             if rate > 0 and self._total is not None:  # an update has many steps, so the last one may exceed the total
-                speeds.append(f"{max(self._total - done, 0) / rate:,.0f} s left")
+                left = min(max(self._total - done, 0) / rate, self._most_seconds)
+                speeds.append(f"{left:,.0f} s left")
             of = "" if self._total is None else f" of {self._total:,}"
             words = [f"{name} {value}" for name, value in notes.items()]
             line = [f"{self._description}: {done:,}{of} {self._unit}", *speeds, *words]

@@ -15,7 +15,7 @@ from motif_jax.files import checkpoint_steps, read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.source import RewardSources
 from motif_jax.stages import annotate, train_policy, train_reward
-from motif_jax.stages.train_policy.parts import assemble, make_player, open_pool, start_or_resume
+from motif_jax.stages.train_policy.parts import assemble, estimate, make_player, open_pool, start_or_resume
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -79,6 +79,18 @@ def test_training_ends_when_the_last_episodes_have_reached_a_figure(tmp_path):
     assert summary["env_steps"] < 100_000
     assert is_complete(train_policy, settings(train_for_env_steps=1_000_000, train_until="steps<=1000"), tmp_path)
     assert not is_complete(train_policy, settings(train_for_env_steps=1_000_000, train_until="success>=2"), tmp_path)
+
+
+@pytest.mark.parametrize(("limit", "end"), [
+    (0.0, ", and 20,000 s for all 10,000 ("), (36_000.0, ", and 20,000 s for all 10,000 ("),
+    (240.0, "; training ends after 240 s, before all 10,000 ("),
+])  # fmt: skip
+@pytest.mark.quick
+def test_the_first_estimate_of_the_time_is_at_most_the_time_that_training_may_take(limit, end):
+    """0.5 s for an action, and three times as long to learn from it: 2 s for a step, and 20,000 s for 10,000."""
+    said = estimate(viewed(settings(train_for_seconds=limit, batch_size=64)).policy, 0.5, 10_000)
+    assert said.startswith("choosing an action takes 0.5 s, and learning from it about 1.5 s: about 128 s for a batch")
+    assert end in said
 
 
 def test_a_batch_smaller_than_a_round_of_an_on_policy_algorithm_is_said(tmp_path, capsys):

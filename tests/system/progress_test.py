@@ -23,3 +23,17 @@ def test_the_time_before_the_first_update_does_not_count(capsys, monkeypatch, to
     progress.update(2000, **{"return": "1.00"})
     progress.close()
     assert capsys.readouterr().err.splitlines() == lines
+
+
+@pytest.mark.parametrize(("most", "left"), [(240.0, "240"), (1000.0, "400"), (-5.0, "0")])
+def test_the_time_left_is_at_most_what_the_limit_leaves(capsys, monkeypatch, most, left):
+    """50/s, so 20,000 steps would take 400 s; the rate counts a compilation after the first update, the limit not."""
+    now = [1000.0]
+    monkeypatch.setattr(metrics.time, "monotonic", lambda: now[0])
+    progress = Progress("train", None, "steps")
+    progress.update(1000)
+    now[0] += 20
+    progress.expect(22_000, most)
+    progress.update(2000)
+    progress.close()
+    assert capsys.readouterr().err.splitlines()[-1] == f"train: 2,000 of 22,000 steps, 50/s, {left} s left"

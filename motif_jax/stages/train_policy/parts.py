@@ -610,13 +610,7 @@ class MetricsCollector:
             return
         self._told = True
         step = (seconds - spent) / (calls - before) / games
-        learning = LEARNING * section.num_epochs * step
-        batch, left = section.batch_size, section.train_for_env_steps - done.env_steps
-        print_line(
-            f"train_policy: choosing an action takes {step:.2g} s, and learning from it about {learning:.2g} s: about "
-            f"{batch * (step + learning):,.0f} s for a batch of {batch:,} steps, and {left * (step + learning):,.0f} s "
-            f"for all {left:,} (--config.policy.train_for_env_steps, .batch_size, .num_epochs)"
-        )
+        print_line(f"train_policy: {estimate(section, step, section.train_for_env_steps - done.env_steps)}")
 
     def reached(self) -> bool:
         """Whether the last episodes have the figure that ends training."""
@@ -670,12 +664,26 @@ class MetricsCollector:
             notes |= {one.name: f"{recent[return_name(one.name)]:.2f}" for one in self._sources}
         steps, seconds = self._section.train_for_env_steps, self._section.train_for_seconds
         if seconds and done.seconds >= 1:  # time ends the run: estimate its steps
-            self._bar.expect(min(steps, round(done.env_steps * seconds / done.seconds)))
+            self._bar.expect(min(steps, round(done.env_steps * seconds / done.seconds)), seconds - done.seconds)
         self._bar.update(done.env_steps, **notes)
 
     def last(self, done: TrainingProgress) -> None:
         if self._metrics and self._updates and done.env_steps > self._steps:
             self._metrics.write(done.env_steps, self.row(done))
+
+
+def estimate(section: Policy, step: float, left: int) -> str:
+    """The time that training takes, in words. `step`: seconds in which an action is chosen; `left`: steps."""
+    learning = LEARNING * section.num_epochs * step
+    batch, limit, rest = section.batch_size, section.train_for_seconds, left * (step + learning)
+    flags = "--config.policy.train_for_env_steps, .batch_size, .num_epochs"
+    whole = f", and {rest:,.0f} s for all {left:,} ({flags})"
+    if limit and rest > limit:
+        whole = f"; training ends after {limit:,.0f} s, before all {left:,} ({flags}, .train_for_seconds)"
+    return (
+        f"choosing an action takes {step:.2g} s, and learning from it about {learning:.2g} s: about "
+        f"{batch * (step + learning):,.0f} s for a batch of {batch:,} steps{whole}"
+    )
 
 
 def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, Any]:
