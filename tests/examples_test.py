@@ -5,10 +5,12 @@ import sys
 from collections import Counter
 from importlib.util import find_spec
 
+import numpy as np
 import pytest
 from conftest import ROOT
 from report_test import Seen
 
+from examples.conversations.choice import estimates, ranked
 from examples.garden.shuffle import ratings
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import make_prompt
@@ -135,3 +137,24 @@ def test_the_whole_of_motif_on_a_minigrid_level(launch, tmp_path):
             text = text.replace(of_babyai, "")
         assert not re.findall(OF_NETHACK, text, re.IGNORECASE), page
     assert "stands before its object" in Seen(pages[0].read_text()).text
+
+
+@pytest.mark.quick
+def test_off_policy_estimates_weigh_recorded_games_by_ratios_of_probabilities():
+    """Two games, of one text and of two; the steered policy writes the first game's text three times as often."""
+    mask = np.array([[True, False], [True, True]])
+    arrays = {"mask": mask, "text": np.array([[0, -1], [0, 1]]), "reward": np.array([[0.0, 0.0], [-1.0, -2.0]]),
+              "q": np.array([[0.0, 0.0], [-1.0, -2.0]]), "v": np.zeros((2, 2))}  # fmt: skip
+    mean_q = np.where(mask, -0.5, 0.0)
+    same = estimates(np.zeros((2, 2)), arrays, mean_q, 1.0)
+    assert same["game"] == same["rewards"] == same["text"] == -1.5
+    assert same["sure"] == 1
+    steered = estimates(np.log([[3.0, 1.0], [1.0, 2.0]]), arrays, mean_q, 1.0)
+    assert steered["game"] == pytest.approx((3 * 0 + 2 * -3) / 5)
+    assert steered["rewards"] == pytest.approx(-(1 / 4) * 1 - (2 / 5) * 2)  # weights 3, 1 and then 3, 2
+    assert steered["text"] == pytest.approx(-1.5 + (-3 / 4 + 3 / 2) + 0)  # the second text has no other
+    assert steered["sure"] == pytest.approx(5**2 / (3**2 + 2**2) / 2)
+    # Q is right here, so only the policy's means of Q remain: of both first texts, and of the second one's game.
+    assert steered["robust"] == pytest.approx((-0.5 - 0.5 - 0.5 * 1 / 2) / 2)
+    assert ranked(arrays) == 1
+    assert ranked(arrays | {"q": -arrays["q"]}) == 0

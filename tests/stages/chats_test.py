@@ -3,15 +3,19 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from chat_server import ChatServer
 from conftest import get_config, refusal, run_stage
 
 import motif_jax
+from examples.conversations import judge
 from motif_jax import experiment
+from motif_jax.contrib.judge import completion, user_text
 from motif_jax.files import checkpoint_steps
 from motif_jax.stages import evaluate, train_values
 from motif_jax.structs import UserError
@@ -140,3 +144,27 @@ def test_without_a_world_that_talks_evaluate_says_what_to_do(trained):
     config = config_for("chats.jsonl")
     sentence = "motif_jax.load_values and motif-chat need none"
     refusal(lambda: run_stage(evaluate, config, trained), "--config.env.world", match=sentence)
+
+
+class KindJudge(ChatServer):
+    """Prefers the chat in which the assistant is sorry."""
+
+    def complete(self, body):
+        shown = user_text(body).split("--- message")[-2:]
+        sorry = ["I am sorry. I will look for it." in chat for chat in shown]
+        verdict = "None" if sorry[0] == sorry[1] else 1 + sorry[1]
+        return completion(f'("best_message": {verdict})', body, [])
+
+
+@pytest.mark.journey
+def test_a_judge_compares_replies_with_the_recorded_ones(trained, capsys):
+    with KindJudge() as server:
+        judge.main([str(trained), "--goal=The user wants kind help.", "--backend=server", f"--url={server.url}",
+                    "--model=judge", "--mode=reason", "--betas=0,4", "--max-tokens=20"])  # fmt: skip
+    first, clone, steered = capsys.readouterr().out.splitlines()
+    assert first == "of two recorded chats, the better rated one is preferred: 100% [100%, 100%] of 4"
+    shares = [float(re.search(r"preferred to the recorded: (\d+)%", line)[1]) for line in (clone, steered)]
+    assert shares[0] <= shares[1]
+    assert shares[1] > 50
+    assert steered.startswith("checkpoint last, beta 4: ")
+    assert steered.endswith("; 'I am sorry . I will look for it .'")
