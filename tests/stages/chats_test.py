@@ -6,6 +6,7 @@ import random
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +18,13 @@ from examples.conversations import judge
 from motif_jax import experiment
 from motif_jax.contrib.judge import completion, user_text
 from motif_jax.files import checkpoint_steps
+from motif_jax.offline.mdp import token_steps
+from motif_jax.offline.recipes import recipe_of
 from motif_jax.stages import evaluate, train_values
+from motif_jax.stages.train_values.learning import renderer_of
 from motif_jax.structs import UserError
+from motif_jax.tokens import WordTokeniser
+from motif_jax.transcripts.imports import import_episodes, read_trl
 
 ASK, KIND, RUDE = "My parcel has not arrived.", "I am sorry. I will look for it.", "We do not know. Ask somebody else."
 FLAGS = {
@@ -128,6 +134,19 @@ def test_a_rating_after_many_tokens_is_not_lost(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "train_values: 40 of 40 episodes have more than 64 tokens, of which the end is kept" in printed
     assert "learns nothing from" not in printed
+
+
+@pytest.mark.quick
+def test_of_a_chat_that_is_cut_ilql_learns_the_rating_if_the_end_is_kept(tmp_path):
+    talk = [{"role": "user", "content": "well " * 100_000}, {"role": "assistant", "content": KIND}]
+    rows = [{"messages": talk, "reward": 0.5}, {"messages": talk[1:], "reward": -1.0}]  # nobody asked the second one
+    store = import_episodes(read_trl(write(tmp_path / "chats.jsonl", rows)), tmp_path / "run", {})
+    parts, learnt = SimpleNamespace(tokeniser=WordTokeniser.from_texts(store.texts())), {}
+    for keep in ("end", "start"):
+        config = config_for("chats.jsonl", train_values__keep=keep)
+        steps = token_steps(renderer_of(config, recipe_of("ilql"), store, parts).rows(np.arange(2), 64))
+        learnt[keep] = np.where(steps.mask, steps.reward, 0).sum(1).tolist()
+    assert learnt == {"end": [0.5, -1.0], "start": [0.0, -1.0]}
 
 
 @pytest.mark.quick
