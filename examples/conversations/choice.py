@@ -34,7 +34,7 @@ from motif_jax.transcripts.store import Transcripts
 
 BETAS, GAMES = (0, 1, 4, 8, 16), 512
 FIXED = 4  # the default of load_values and motif-chat
-CHECKPOINTS = (100, 300, -1)  # updates; the last
+CHECKPOINTS = (300, -1)  # updates; the last
 RULES = {  # a name, and what it maximises, of a checkpoint and beta
     "game": lambda cell: cell["game"],
     "game, if a tenth of the games count": lambda cell: cell["game"] if cell["sure"] >= 0.1 else -np.inf,

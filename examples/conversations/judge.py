@@ -69,7 +69,8 @@ def preferred(asking, pairs):
         [*dict.fromkeys([*pairs, *(pair.turned for pair in pairs)])], lambda one: said.update({one.question: one})
     )
     either = [(said[pair].answer.yes, said[pair.turned].answer.yes) for pair in pairs]
-    return np.array([np.nan if None in yes else (yes[0] + 1 - yes[1]) / 2 for yes in either])
+    odds = [np.nan if None in yes else (yes[0] + 1 - yes[1]) / 2 for yes in either]
+    return np.round(odds, 6)  # of equal texts exactly one half
 
 
 def line(name, odds, more=""):
@@ -78,10 +79,13 @@ def line(name, odds, more=""):
     wins = np.where(odds == 0.5, 0.5, odds > 0.5)
     if not len(wins):
         return f"{name}: the judge gave no verdict"
-    low, high = np.quantile(
-        wins[np.random.default_rng(0).integers(len(wins), size=(5_000, len(wins)))].mean(1), (0.025, 0.975)
-    )
+    drawn = np.random.default_rng(0).integers(len(wins), size=(5_000, len(wins)))
+    low, high = np.quantile(wins[drawn].mean(1), (0.025, 0.975))
     return f"{name}: {wins.mean():.0%} [{low:.0%}, {high:.0%}] of {len(wins)}{more}"
+
+
+def numbers(text):
+    return [float(number) for number in text.split(",")]
 
 
 def main(arguments=None):
@@ -93,7 +97,7 @@ def main(arguments=None):
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--url", default=ServerSection().url)
     parser.add_argument("--mode", default="rate", help="rate; score or reason for larger models")
-    parser.add_argument("--betas", default="0,1,4,16")
+    parser.add_argument("--betas", type=numbers, default="0,1,4,16")
     parser.add_argument("--which", default="last", help="checkpoints")
     parser.add_argument("--chats", type=int, default=100, help="at most")
     parser.add_argument("--max-tokens", type=int, default=64)
@@ -106,15 +110,14 @@ def main(arguments=None):
     check_backend(judge)
     asking = open_judge(judge, None, AskingCounts("judge"))
     chats = held_out(given.workdir, motif_jax.load_values(given.workdir).metadata, given.chats)
-    print(line("of two recorded chats, the better rated one is preferred", preferred(asking, rated_pairs(chats))))
+    print(line("the better rated one of two recorded chats is preferred", preferred(asking, rated_pairs(chats))))
+    print("replies are preferred to the recorded ones, by checkpoint and beta:")
     for which in given.which.split(","):
         values = motif_jax.load_values(given.workdir, which=which)
-        for beta in map(float, given.betas.split(",")):
-            replies = values.reply([chat[0] for chat in chats], beta=beta, max_tokens=given.max_tokens)
-            odds = preferred(
-                asking, [(shown(*chat[:2]), shown(chat[0], reply)) for chat, reply in zip(chats, replies, strict=True)]
-            )
-            print(line(f"checkpoint {which}, beta {beta:g}: preferred to the recorded", odds, f"; {replies[0]!r}"))
+        for beta in given.betas:
+            replies = values.reply([talk for talk, *_ in chats], beta=beta, max_tokens=given.max_tokens)
+            pairs = [(shown(talk, old), shown(talk, new)) for (talk, old, _), new in zip(chats, replies, strict=True)]
+            print(line(f"{which}, {beta:g}", preferred(asking, pairs), f"; {replies[0][:40]!r}"))
     asking.close()
 
 

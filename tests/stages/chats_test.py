@@ -180,10 +180,9 @@ def test_a_judge_compares_replies_with_the_recorded_ones(trained, capsys):
     with KindJudge() as server:
         judge.main([str(trained), "--goal=The user wants kind help.", "--backend=server", f"--url={server.url}",
                     "--model=judge", "--mode=reason", "--betas=0,4", "--max-tokens=20"])  # fmt: skip
-    first, clone, steered = capsys.readouterr().out.splitlines()
-    assert first == "of two recorded chats, the better rated one is preferred: 100% [100%, 100%] of 4"
-    shares = [float(re.search(r"preferred to the recorded: (\d+)%", line)[1]) for line in (clone, steered)]
+    first, _, clone, steered = capsys.readouterr().out.splitlines()
+    assert first == "the better rated one of two recorded chats is preferred: 100% [100%, 100%] of 4"
+    shares = [int(re.match(r"last, [04]: (\d+)% \[", line)[1]) for line in (clone, steered)]
     assert shares[0] <= shares[1]
     assert shares[1] > 50
-    assert steered.startswith("checkpoint last, beta 4: ")
     assert steered.endswith("; 'I am sorry . I will look for it .'")
