@@ -85,6 +85,7 @@ def line(name, odds, more=""):
 
 
 def numbers(text):
+    """The numbers of a list with commas."""
     return [float(number) for number in text.split(",")]
 
 
