@@ -181,7 +181,7 @@ def test_a_judge_compares_replies_with_the_recorded_ones(trained, capsys):
         judge.main([str(trained), "--goal=The user wants kind help.", "--backend=server", f"--url={server.url}",
                     "--model=judge", "--mode=reason", "--betas=0,4", "--max-tokens=20"])  # fmt: skip
     first, _, clone, steered = capsys.readouterr().out.splitlines()
-    assert first == "the better rated one of two recorded chats is preferred: 100% [100%, 100%] of 4"
+    assert first == "the better rated one of two recorded chats is preferred: 100% [100%, 100%] of 3"
     shares = [int(re.match(r"last, [04]: (\d+)% \[", line)[1]) for line in (clone, steered)]
     assert shares[0] <= shares[1]
     assert shares[1] > 50
