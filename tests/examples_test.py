@@ -7,10 +7,12 @@ from collections import Counter
 from importlib.util import find_spec
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from conftest import ROOT
 from report_test import Seen
 
+from examples.conversations.choice import estimates, ranked
 from examples.garden.shuffle import ratings
 from motif_jax.actors.recorder import play_episodes
 from motif_jax.annotation.annotator import Question
@@ -215,3 +217,24 @@ def test_the_arms_at_equal_steps_go_on_where_they_were_stopped(tmp_path):
         ["rules", "1", "task", "2048"], ["rules", "1", "challenge", "2048"]
     ]  # fmt: skip
     assert checkpoint_steps(tmp_path / "rules-1/policy/checkpoints") == [1024, 2048]
+
+
+@pytest.mark.quick
+def test_off_policy_estimates_weigh_recorded_games_by_ratios_of_probabilities():
+    """Two games, of one text and of two; the steered policy writes the first game's text three times as often."""
+    mask = np.array([[True, False], [True, True]])
+    arrays = {"mask": mask, "text": np.array([[0, -1], [0, 1]]), "reward": np.array([[0.0, 0.0], [-1.0, -2.0]]),
+              "q": np.array([[0.0, 0.0], [-1.0, -2.0]]), "v": np.zeros((2, 2))}  # fmt: skip
+    mean_q = np.where(mask, -0.5, 0.0)
+    same = estimates(np.zeros((2, 2)), arrays, mean_q, 1.0)
+    assert same["game"] == same["rewards"] == same["text"] == -1.5
+    assert same["sure"] == 1
+    steered = estimates(np.log([[3.0, 1.0], [1.0, 2.0]]), arrays, mean_q, 1.0)
+    assert steered["game"] == pytest.approx((3 * 0 + 2 * -3) / 5)
+    assert steered["rewards"] == pytest.approx(-(1 / 4) * 1 - (2 / 5) * 2)  # weights 3, 1 and then 3, 2
+    assert steered["text"] == pytest.approx(-1.5 + (-3 / 4 + 3 / 2) + 0)  # the second text has no other
+    assert steered["sure"] == pytest.approx(5**2 / (3**2 + 2**2) / 2)
+    # Q is right here, so only the policy's means of Q remain: of both first texts, and of the second one's game.
+    assert steered["robust"] == pytest.approx((-0.5 - 0.5 - 0.5 * 1 / 2) / 2)
+    assert ranked(arrays) == 1
+    assert ranked(arrays | {"q": -arrays["q"]}) == 0

@@ -139,7 +139,13 @@ class Learning:
 class ValueTerms:
     """Values and their losses."""
 
-    discount: float = deciding(0.99, Number(0, 1), "discount factor", only_for=DISCOUNTED)
+    discount: float = deciding(
+        0.99,
+        Number(0, 1),
+        "discount factor per token of the agent, with 0.99 a reward 300 tokens later counts 5 %; per text where values "
+        "are of texts, and in gigpo",
+        only_for=DISCOUNTED,
+    )
     expectile: float = deciding(0.7, INSIDE, "expectile of V; 0.5: the mean", only_for=EXPECTILE)
     double_q: bool = deciding(True, Flag(), "use the smaller of two Q", only_for=VALUES)
     polyak: float = deciding(0.005, SHARE, "share of new parameters in the target", only_for=POLYAK)

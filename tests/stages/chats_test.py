@@ -3,18 +3,28 @@
 import json
 import os
 import random
+import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from chat_server import ChatServer
 from conftest import get_config, refusal, run_stage
 
 import motif_jax
+from examples.conversations import judge
 from motif_jax import experiment
+from motif_jax.contrib.judge import completion, user_text
 from motif_jax.files import checkpoint_steps
+from motif_jax.offline.mdp import token_steps
+from motif_jax.offline.recipes import recipe_of
 from motif_jax.stages import evaluate, train_values
+from motif_jax.stages.train_values.learning import renderer_of
 from motif_jax.structs import UserError
+from motif_jax.tokens import WordTokeniser
+from motif_jax.transcripts.imports import import_episodes, read_trl
 
 ASK, KIND, RUDE = "My parcel has not arrived.", "I am sorry. I will look for it.", "We do not know. Ask somebody else."
 FLAGS = {
@@ -127,6 +137,19 @@ def test_a_rating_after_many_tokens_is_not_lost(tmp_path, capsys):
 
 
 @pytest.mark.quick
+def test_of_a_chat_that_is_cut_ilql_learns_the_rating_if_the_end_is_kept(tmp_path):
+    talk = [{"role": "user", "content": "well " * 100_000}, {"role": "assistant", "content": KIND}]
+    rows = [{"messages": talk, "reward": 0.5}, {"messages": talk[1:], "reward": -1.0}]  # nobody asked the second one
+    store = import_episodes(read_trl(write(tmp_path / "chats.jsonl", rows)), tmp_path / "run", {})
+    parts, learnt = SimpleNamespace(tokeniser=WordTokeniser.from_texts(store.texts())), {}
+    for keep in ("end", "start"):
+        config = config_for("chats.jsonl", train_values__keep=keep)
+        steps = token_steps(renderer_of(config, recipe_of("ilql"), store, parts).rows(np.arange(2), 64))
+        learnt[keep] = np.where(steps.mask, steps.reward, 0).sum(1).tolist()
+    assert learnt == {"end": [0.5, -1.0], "start": [0.0, -1.0]}
+
+
+@pytest.mark.quick
 def test_conversations_without_ratings_have_no_values(tmp_path, capsys):
     unrated = [{"messages": one["messages"]} for one in chats()]
     config = config_for(write(tmp_path / "chats.jsonl", unrated), train_language__num_epochs=1)
@@ -140,3 +163,26 @@ def test_without_a_world_that_talks_evaluate_says_what_to_do(trained):
     config = config_for("chats.jsonl")
     sentence = "motif_jax.load_values and motif-chat need none"
     refusal(lambda: run_stage(evaluate, config, trained), "--config.env.world", match=sentence)
+
+
+class KindJudge(ChatServer):
+    """Prefers the chat in which the assistant is sorry."""
+
+    def complete(self, body):
+        shown = user_text(body).split("--- message")[-2:]
+        sorry = ["I am sorry. I will look for it." in chat for chat in shown]
+        verdict = "None" if sorry[0] == sorry[1] else 1 + sorry[1]
+        return completion(f'("best_message": {verdict})', body, [])
+
+
+@pytest.mark.journey
+def test_a_judge_compares_replies_with_the_recorded_ones(trained, capsys):
+    with KindJudge() as server:
+        judge.main([str(trained), "--goal=The user wants kind help.", "--backend=server", f"--url={server.url}",
+                    "--model=judge", "--mode=reason", "--betas=0,4", "--max-tokens=20"])  # fmt: skip
+    first, _, clone, steered = capsys.readouterr().out.splitlines()
+    assert first == "the better rated one of two recorded chats is preferred: 100% [100%, 100%] of 3"
+    shares = [int(re.match(r"last, [04]: (\d+)% \[", line)[1]) for line in (clone, steered)]
+    assert shares[0] <= shares[1]
+    assert shares[1] > 50
+    assert steered.endswith("; 'I am sorry . I will look for it .'")
