@@ -60,6 +60,7 @@ BACKENDS = PLUGINS.names(
 )
 ONLINE_REWARDS = PLUGINS.names("online_rewards", {})  # kinds of online rewards without a judge
 TRANSCRIPT_FORMATS = PLUGINS.names("transcript_formats", {})  # those that need a world
+PROTOCOLS = PLUGINS.names("protocols", {"task": "motif_jax.envs.protocols:OWN_GAMES"})  # of evaluation
 OWN_STAGES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
     "audit", "write_reward", "report", "visualize", "export", "benchmark",
