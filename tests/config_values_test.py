@@ -28,7 +28,7 @@ GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench",
         *(f"goto_local,{'smollm2,' * (word in PARTS)}{word}" for word in WORDS))  # fmt: skip
 ARGUMENTS = {  # of configs that are about no task of NetHack
     "glam": GLAM,
-    "glam_quickstart": (*(one for one in GLAM if "smollm2," not in one), "goto_local,unread", "goto_local,exercises",
+    "glam_quickstart": (*(one for one in GLAM if "smollm2," not in one), "goto_local,unread",
                         "goto_local,demonstrations"),
     "ilql": ILQL, "ilql_quickstart": ILQL, "options": ("treasure", "nethack"),
     "motif": (*TASK_ARGUMENTS, "score,gpu", "score,reference,gpu"),
@@ -37,6 +37,7 @@ ARGUMENTS = {  # of configs that are about no task of NetHack
     "code_quickstart": ("gold",),  # doorkey needs a checkout on the path
     "own_game": ("toy",),
     "drrn": ("goto_local", "goto_local,reference"), "drrn_quickstart": ("goto_small",),
+    "exercises": ("goto_local", "mixed_train"),
 }  # fmt: skip
 STAGES = {name: find_stage(name) for name in NAMES}
 
