@@ -3,11 +3,9 @@
     python -m motif_jax.launch --config=configs/glam_quickstart.py --workdir=runs/glam
 
 The manual (motif_jax/envs/babyai/manuals) stands in for pretraining, but does not replace it. The argument is a level,
-optionally with a word: `unread` for the same network without the manual, as in `goto_small,unread`; `exercises` for
-exercises in reading with the manual, for rooms in which the goal must be read, as in `goto_local,exercises` (six
-layers, 106,000 parameters, and 40 minutes more on one core); `demonstrations` for the bot's recorded games instead of
-the manual; or `symbolic`, a baseline that sees the grid (the config drrn_quickstart is another one). In the small
-room of the default, episodes are short: fifty thousand steps are five thousand episodes.
+optionally with a word: `unread` for the same network without the manual, as in `goto_small,unread`;
+`demonstrations` for the bot's recorded games instead of the manual; or `symbolic`, a baseline that sees the grid. In
+the small room of the default, episodes are short: fifty thousand steps are five thousand episodes.
 
 Time: five minutes on two cores. Expected over five seeds: a return of 0.75 [0.70, 0.79], `unread` 0.60, random play
 0.20 (docs/glam.md).
@@ -21,15 +19,15 @@ from ml_collections import ConfigDict
 from motif_jax.envs.babyai.level_settings import FRENCH_LEVELS
 from motif_jax.structs import UserError
 
-UNREAD, EXERCISES, DEMONSTRATIONS = "unread", "exercises", "demonstrations"
-ALONE = {UNREAD, EXERCISES, DEMONSTRATIONS, "symbolic"}  # words that exclude each other
+UNREAD, DEMONSTRATIONS = "unread", "demonstrations"
+ALONE = {UNREAD, DEMONSTRATIONS, "symbolic"}  # words that exclude each other
 REWORDINGS = ("synonyms", "other_nouns", "invented_nouns", "invented_adjectives", "invented_words", "i_would_like")
 
 
 def get_config(argument: str = "goto_small") -> ConfigDict:
     """`glam.py` with small sizes."""
     level, *words = argument.split(",")
-    given = ",".join([level, *(word for word in words if word not in (UNREAD, EXERCISES, DEMONSTRATIONS))])
+    given = ",".join([level, *(word for word in words if word not in (UNREAD, DEMONSTRATIONS))])
     config = runpy.run_path(str(Path(__file__).with_name("glam.py")))["get_config"](given)
     reads = not {UNREAD, "symbolic"} & {*words}
     if len(ALONE & {*words}) > 1:
@@ -58,14 +56,6 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     config.train_language.adam_b2 = 0.99  # a shorter average of squares, for few updates
     config.train_language.batch_size = 8  # small, so that there are more updates in the same time
     config.train_language.validation_share = 0.02  # more lessons to learn from
-    if EXERCISES in words:
-        config.transcripts.import_from = "exercises," + config.transcripts.import_from
-        config.train_language.in_order = True  # easier kinds of exercises first
-        config.train_language.packed = False  # rows of about one length, as in the trials
-        config.train_language.max_length = 320  # prompts with many things, and two questions
-        config.train_language.batch_size = 32
-        config.train_language.learning_rate_end = 0.25  # high to the end, where lessons come
-        config.language.layers = 6  # chosen in trials with four seeds (docs/results/reading.md)
 
     # ---- playing
     policy = config.policy
@@ -87,12 +77,6 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     policy.batch_size = 1024
     policy.num_epochs = 1
     policy.num_minibatches = 4
-    if EXERCISES in words:
-        # Chosen in trials with one seed (docs/results/reading.md).
-        policy.learning_rate = 2e-4
-        policy.num_minibatches = 16
-        policy.exploration_coefficient = 0.05
-        policy.train_for_seconds = 0.0  # no limit: playing takes seven minutes on one core, reading much longer
     policy.save_every_s = 60.0  # of four minutes
     policy.save_every_steps = 10_000  # of 49,152
     policy.milestone_every_steps = 0  # a short run needs only the last checkpoints

@@ -60,7 +60,18 @@ BACKENDS = PLUGINS.names(
     },
 )
 ONLINE_REWARDS = PLUGINS.names("online_rewards", {})  # kinds of online rewards without a judge
-TRANSCRIPT_FORMATS = PLUGINS.names("transcript_formats", {})  # those that need a world
+TRANSCRIPT_FORMATS = PLUGINS.names(
+    "transcript_formats",
+    {  # transcripts/imports.py
+        "lmrl": "motif_jax.transcripts.imports:LMRL",
+        "lmrl_wordle": "motif_jax.transcripts.imports:LMRL_WORDLE",
+        "visdial": "motif_jax.transcripts.imports:VISDIAL",
+        "reddit": "motif_jax.transcripts.imports:REDDIT",
+        "manual": "motif_jax.stages.train_language.manual:MANUAL",
+        "trl": "motif_jax.transcripts.imports:TRL",
+    },
+)
+PROTOCOLS = PLUGINS.names("protocols", {"task": "motif_jax.envs.protocols:OWN_GAMES"})  # of evaluation
 OWN_STAGES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
     "audit", "write_reward", "report", "visualize", "export", "benchmark",

@@ -41,7 +41,8 @@ class Plugin:
     algorithms: Names = field(default_factory=dict)  # learner/settings.py
     judges: Names = field(default_factory=dict)  # annotation/backends.py
     online_rewards: Names = field(default_factory=dict)  # rewards/online/source.py
-    transcript_formats: Names = field(default_factory=dict)  # stages/train_language/model.py
+    transcript_formats: Names = field(default_factory=dict)  # transcripts/imports.py
+    protocols: Names = field(default_factory=dict)  # of evaluation: envs/protocols.py
     stages: Names = field(default_factory=dict)  # stages/__init__.py
     section: str = ""  # module:Dataclass of the config's section with the plugin's name
     decides: tuple[str, ...] = ()  # stages whose results depend on the deciding values of the section

@@ -28,7 +28,7 @@ GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench",
         *(f"goto_local,{'smollm2,' * (word in PARTS)}{word}" for word in WORDS))  # fmt: skip
 ARGUMENTS = {  # of configs that are about no task of NetHack
     "glam": GLAM,
-    "glam_quickstart": (*(one for one in GLAM if "smollm2," not in one), "goto_local,unread", "goto_local,exercises",
+    "glam_quickstart": (*(one for one in GLAM if "smollm2," not in one), "goto_local,unread",
                         "goto_local,demonstrations"),
     "ilql": ILQL, "ilql_quickstart": ILQL, "options": ("treasure", "nethack"),
     "motif": (*TASK_ARGUMENTS, "score,gpu", "score,reference,gpu"),
@@ -38,6 +38,7 @@ ARGUMENTS = {  # of configs that are about no task of NetHack
     "own_game": ("toy",),
     "drrn": ("goto_local", "goto_local,reference"), "drrn_quickstart": ("goto_small",),
     "text_game": ("maze", "maze,choose", "wordle", "maze,smollm2", "maze,choose,smollm2"),
+    "exercises": ("goto_local", "mixed_train"),
 }  # fmt: skip
 STAGES = {name: find_stage(name) for name in NAMES}
 

@@ -18,8 +18,8 @@ from motif_jax.experiment import tables
 from motif_jax.names import PLUGINS
 from motif_jax.networks.kinds import RANKS
 from motif_jax.offline.recipes import RECIPES
-from motif_jax.policies.decoding import KINDS
 from motif_jax.plugins import Plugin
+from motif_jax.policies.decoding import KINDS
 from motif_jax.rewards.registry import SOURCES
 from motif_jax.stages import NAMES
 

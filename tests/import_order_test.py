@@ -47,7 +47,7 @@ ARROWS = {
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),
     "audit": {"pages", "rewards"},
-    "contrib": {"annotation", "envs", "learner", "networks", "policies", "rewards", "transcripts"},
+    "contrib": {"annotation", "envs", "learner", "networks", "policies", "rewards", "stages", "transcripts"},
 }
 # Stages wire any rooms; what they may take from each other:
 STAGES = {
@@ -194,7 +194,6 @@ def test_every_short_name_is_of_something_that_exists():
 
 # Where these names mean something else, or are looked up.
 OTHER_MEANINGS = {
-    ("motif_jax.envs.protocols", "babyai"): "the section of the config with its values",
     ("motif_jax.rewards.registry", "learnt"): "it looks sources up",
     ("motif_jax.devices.releases", "learnt"): "a release keeps this source's arrays as its reward",
     ("motif_jax.contrib.comments.world", "lexicon"): "its own table of scorers",

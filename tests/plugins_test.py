@@ -1,5 +1,6 @@
 """What others install is used by name, and what is wrong with it is told in one sentence."""
 
+import json
 import os
 import subprocess
 import sys
@@ -28,7 +29,8 @@ STRANGER = {
 
         PLUGIN = Plugin(
             worlds={"yard": "stranger.parts:Yard"}, judges={"optimist": "stranger.parts:Optimist"},
-            stages={"count_pairs": "stranger.parts:STAGE"}, section="stranger.section:Section", decides=("collect",),
+            protocols={"short": "stranger.parts:SHORT"}, stages={"count_pairs": "stranger.parts:STAGE"},
+            section="stranger.section:Section", decides=("collect",),
         )
         """,
     "stranger/section.py": """
@@ -42,6 +44,7 @@ STRANGER = {
         """,
     "stranger/parts.py": """
         from motif_jax.annotation.backends import Rules
+        from motif_jax.envs.protocols import ChangedGames
         from motif_jax.envs.toy import ToyWorld
         from motif_jax.stages import Experiment, Stage
 
@@ -50,6 +53,8 @@ STRANGER = {
 
         class Optimist(Rules):
             pass
+
+        SHORT = ChangedGames("short", "in three steps", {"max_episode_steps": 3})
 
         def run(config, workdir):
             import numpy as np
@@ -93,6 +98,12 @@ def test_a_strangers_package_is_installed_and_used_by_its_names(tmp_path):
     done = run(environment, *line, "--stage=collect,annotate,count_pairs", "--config.stranger.factor=5")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run/counted.txt").read_text() == "100"
+    played = ["--stage=evaluate", "--config.evaluate.policy=random", "--config.evaluate.protocol=short"]
+    few = ["--config.evaluate.episodes=2", "--config.evaluate.num_workers=0", "--config.stranger.factor=5"]
+    done = run(environment, *line, *played, *few)
+    assert done.returncode == 0, done.stderr
+    summary = json.loads((tmp_path / "run/evaluate/random-short/summary.json").read_text())
+    assert (summary["rules"], summary["figures"]["steps"]["mean"]) == ("in three steps", 3)
     other = run(environment, *line, "--stage=collect", "--config.stranger.factor=4")
     assert other.returncode == 2
     assert "stranger.factor = 5, not 4" in other.stderr  # it decides the pairs

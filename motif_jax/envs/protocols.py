@@ -1,11 +1,8 @@
-"""Protocols: the rules of the games in evaluation, for comparison with published results.
+"""Protocols: which games an evaluation plays.
 
     task            the games of config.env (default)
     NAME=VALUE      the same with other values of config.env.babyai: a variation, to test generalisation
-    challenge, balrog_nethack, balrog_babyai    docs/motif.md and docs/babyai.md
-
-In NetHack the policy keeps its actions and its handling of questions and pages; a step is one of its actions, while
-these protocols count each key. All protocols have the same figures, including BALROG's progression.
+    NAME            of a plugin
 
 Variations are separated by `;`, and the values of one by `+`:
 
@@ -19,29 +16,88 @@ of colour and noun that MixedTrainLocal holds out.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from motif_jax.config.table import Whole, table_of
 from motif_jax.envs.babyai.level_settings import SECTION, BabyAISettings
-from motif_jax.envs.nethack.tasks import ANY_CHARACTER
 from motif_jax.envs.world import suggest
-from motif_jax.envs.worlds import make_world, title
+from motif_jax.envs.worlds import title
+from motif_jax.names import PROTOCOLS, import_named
 from motif_jax.structs import UserError
 
 FLAG = "--config.evaluate.protocol"
 TASK = "task"
 VARIATIONS_FLAG = "--config.evaluate.variations"
 OF_GAMES = ("level", "language", "actions", "rewording", "mission", "window")  # values that can vary
-_CHALLENGE = {
-    "task": "score", "character": ANY_CHARACTER, "max_episode_steps": 1_000_000, "no_progress_steps": 10_000,
-    "penalty_mode": "constant", "penalty_step": 0.0,
-}  # fmt: skip
-CHANGED: dict[str, dict[str, Any]] = {  # changed values of config.env, by protocol
-    TASK: {},
-    "challenge": _CHALLENGE,
-    "balrog_nethack": _CHALLENGE | {"max_episode_steps": 100_000, "no_progress_steps": 150},
-    "balrog_babyai": {SECTION: {"level": "MixedTrainLocalN0"}},
-}
+
+
+class EvaluationProtocol:
+    """The games of an evaluation, and how its results say so. These are the workdir's own games, by their own rules."""
+
+    @property
+    def rules(self) -> str:
+        """Its rules in words, after a number of games; "" for the workdir's own."""
+        return ""
+
+    @property
+    def suffix(self) -> str:
+        """The end of the names of players, and so of the directories of results."""
+        return ""
+
+    def about(self) -> dict[str, str]:
+        """What the metadata of results says of it."""
+        return {}
+
+    def check(self, env: Mapping[str, Any]) -> None:
+        """Raises UserError if the game of the section `env` cannot be played by these rules."""
+
+    def games(self, env: Mapping[str, Any]) -> dict[str, Any]:
+        """The section `env`, or a record of it, with these rules."""
+        return dict(env)
+
+    def task(self, env: Mapping[str, Any]) -> str:
+        """What is played, in a word."""
+        return title(env)
+
+
+@dataclass(frozen=True)
+class ChangedGames(EvaluationProtocol):
+    """Games with other values of config.env."""
+
+    name: str  # in the config
+    words: str  # of `rules`: "by the rules of ...", "with ..."
+    changed: Mapping[str, Any]  # values of the section
+
+    @property
+    def rules(self) -> str:
+        return self.words
+
+    @property
+    def suffix(self) -> str:
+        return f"-{self.name}"
+
+    def about(self) -> dict[str, str]:
+        return {"protocol": self.name}
+
+    def games(self, env: Mapping[str, Any]) -> dict[str, Any]:
+        nested = {name: {**env.get(name, {}), **one} for name, one in self.changed.items() if isinstance(one, Mapping)}
+        return {**env, **self.changed, **nested}
+
+    def task(self, env: Mapping[str, Any]) -> str:
+        return self.name
+
+
+OWN_GAMES = EvaluationProtocol()
+
+
+def find_protocol(name: str) -> EvaluationProtocol:
+    """The protocol, or variation, with this name in the config."""
+    if is_variation(name):
+        return ChangedGames(name, f"with {name}", {SECTION: parse_variation(name)})
+    found: EvaluationProtocol = import_named(PROTOCOLS[name])
+    return found
+
 
 CONTROLS = {  # protocols by their name in the table
     "": {},
@@ -53,29 +109,6 @@ CONTROLS = {  # protocols by their name in the table
         "French": "language=french+actions=french",
     },
 }
-
-TITLES = {  # in sentences
-    "challenge": "the NetHack Challenge", "balrog_nethack": "BALROG's NetHack", "balrog_babyai": "BALROG's BabyAI",
-}  # fmt: skip
-
-
-def check_protocol(env: Mapping[str, Any], protocol: str) -> None:
-    """Raises UserError if the protocol does not belong to the game that the section `env` names."""
-    if CHANGED.get(protocol) and protocol not in getattr(make_world(env), "protocols", ()):
-        game = "BabyAI" if SECTION in CHANGED[protocol] else "NetHack"
-        raise UserError(f"the protocol {protocol!r} is for {game}, not for {title(env)!r} ({FLAG}, --config.env)")
-
-
-def by_protocol(env: Mapping[str, Any], protocol: str) -> dict[str, Any]:
-    """The section `env`, or a record of it, with the protocol's games."""
-    changed = {SECTION: parse_variation(protocol)} if is_variation(protocol) else CHANGED.get(protocol, {})
-    nested = {name: {**env.get(name, {}), **value} for name, value in changed.items() if isinstance(value, dict)}
-    return {**env, **changed, **nested}
-
-
-def suffix(protocol: str) -> str:
-    """Returns the suffix of result directories' names."""
-    return "" if protocol == TASK else f"-{protocol}"
 
 
 def is_variation(protocol: str) -> bool:

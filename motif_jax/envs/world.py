@@ -189,7 +189,7 @@ class World(Protocol):
         own_game(env)                 name and flag of a user's code that the world runs (own_code.py)
         scripted(name)                makes a scripted player of `players`, other than "random"
         words, probes                 texts with all words of its prompts; fixed prompts, which training logs
-        protocols, varies             its rules of evaluation, and whether its values can vary (protocols.py)
+        varies                        whether its values can vary in evaluation (protocols.py)
         packages, character           what datasets record of the game
         library                       which library games load, in a line
     """

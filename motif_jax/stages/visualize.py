@@ -20,7 +20,6 @@ from typing import Any
 from motif_jax.config.table import PATH, Number, Text, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.devices.releases import released_replay
-from motif_jax.envs.protocols import by_protocol, check_protocol
 from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, plays_the_same_twice, read_tracks, replay_of
 from motif_jax.files import check_place
@@ -81,7 +80,7 @@ def check(config: VisualizeConfig) -> None:
         raise UserError(f"a replay is an episode of some policy already: give one ({FLAG}.replay, .policy, .episode)")
     if section.replay:
         return
-    check_protocol(config.env, config.evaluate.protocol)
+    config.protocol.check(config.env)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
         policy, _ = evaluate.split_option(section.policy)
@@ -134,7 +133,7 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     folder = workdir / "evaluate" / contender.name
     evaluated = None
     if recorded := read_json(folder / "config.json"):
-        games = essential(by_protocol(recorded["env"], recorded["evaluate"]["protocol"])) | {"seed": recorded["seed"]}
+        games = essential(config.protocol.games(recorded["env"])) | {"seed": recorded["seed"]}
         evaluated = read_json(folder / SUMMARY) if games == evaluate.games_of(config) else None
     if not episode.isdecimal():
         kept = (evaluated or {}).get("replays", {})

@@ -8,8 +8,10 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,37 @@ LARGEST_JSON = 2**30  # bytes of a file with one JSON value
 WRONG = KeyError, TypeError, AttributeError, OverflowError, RecursionError  # of values that have another form
 KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", type(None): "null"}  # of JSON
 REVEALED = 0.5  # a dialogue ends when the rank has risen by this share of the possible rise
+
+
+class TranscriptFormat:
+    """A format of conversations: what a name of `transcripts.import_format` stands for (names.py)."""
+
+    prompts = False  # whether episodes are prompts and names of actions, for a policy that plays
+
+    def find(self, names: Sequence[str]) -> list[Path]:
+        """The files that `transcripts.import_from` names."""
+        return [Path(os.path.expanduser(name)) for name in names]
+
+    def check(self, names: Sequence[str], env: Mapping[str, Any]) -> None:
+        """Raises UserError for names, or a section `env`, from which no episodes can be made."""
+
+    def about(self, env: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        """What decides the episodes beside the files."""
+        return {}
+
+    def episodes(self, files: Sequence[Path], env: Mapping[str, Any], seed: int) -> Iterator[Episode]:
+        """All episodes; raises UserError for files of another form."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Recorded(TranscriptFormat):
+    """Files of conversations, read one after another."""
+
+    read: Callable[[Path], Iterator[Episode]]
+
+    def episodes(self, files: Sequence[Path], env: Mapping[str, Any], seed: int) -> Iterator[Episode]:
+        return itertools.chain.from_iterable(map(self.read, files))
 
 
 def read_lmrl(file: Path) -> Iterator[Episode]:
@@ -339,3 +372,26 @@ def _conversation(turns: Sequence[Turn]) -> list[Message]:
             messages.append({"role": WORLD, "content": ""})
         messages.append({"role": AGENT if turn.is_action else WORLD, "content": turn.text})
     return messages
+
+
+# ---- the formats, by their names in the config
+
+
+class VisualDialogues(TranscriptFormat):
+    """A file of dialogues, and one of ranks."""
+
+    def episodes(self, files: Sequence[Path], env: Mapping[str, Any], seed: int) -> Iterator[Episode]:
+        if len(files) > 2:
+            raise UserError(f"visdial is a file of dialogues and one of ranks, not {len(files)} files ({FLAG})")
+        return read_visdial(*files)
+
+
+class Comments(TranscriptFormat):
+    """Files of comments that are read together."""
+
+    def episodes(self, files: Sequence[Path], env: Mapping[str, Any], seed: int) -> Iterator[Episode]:
+        return read_reddit(files)
+
+
+LMRL, LMRL_WORDLE, TRL = Recorded(read_lmrl), Recorded(read_lmrl_wordle), Recorded(read_trl)
+VISDIAL, REDDIT = VisualDialogues(), Comments()

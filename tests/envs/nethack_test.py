@@ -6,6 +6,7 @@ import itertools
 import multiprocessing
 import os
 import random
+import types
 
 import gymnasium
 import nle.env  # noqa: F401  (registers)
@@ -13,12 +14,13 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 from nle import nethack
+from nle.env.tasks import NetHackChallenge
 
 from motif_jax.actors.players import ScriptedPlayers
 from motif_jax.envs.nethack import game as rules
-from motif_jax.envs.nethack.game import FIGURES, KEYS, ORACLE_GLYPH, NetHackGame
+from motif_jax.envs.nethack.game import FIGURES, KEYS, ORACLE_GLYPH, TURNS, NetHackGame
 from motif_jax.envs.nethack.observations import FRAME, Observer
-from motif_jax.envs.nethack.tasks import TASKS, extended_ids
+from motif_jax.envs.nethack.tasks import CHARACTERS, TASKS, extended_ids
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import GameSeed, SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
@@ -183,6 +185,44 @@ def test_step_penalty_modes_are_those_of_nle(mode):
     for action in (wait, wall, wall, wall, wait, wall, wall):
         assert game.step(action) == pytest.approx(reference.step(action)[1])
     reference.close()
+
+
+@pytest.mark.quick
+def test_a_game_that_stands_still_ends_when_nle_ends_it():
+    patience, most = 12, 300
+    game = make_game(no_progress_steps=patience, max_episode_steps=most, penalty_step=0.0)
+    buffers = game.buffers
+    rng, ends = np.random.default_rng(2), []
+    for episode in range(30):
+        game.reset(game_seed(7, SeedStream.EVALUATE, episode), episode)
+        twin = types.SimpleNamespace(_max_episode_steps=most, no_progress_timeout=patience, _blstats_index=0, _steps=0)
+        twin._turns, twin._no_progress_count = int(buffers["blstats"][TURNS]), 0
+        while not game.end:
+            game.step(int(rng.choice([0, 17, 18, 2]) if rng.random() < 0.9 else rng.integers(23)))
+            twin._steps += 1
+            cut = NetHackChallenge._check_abort(twin, [buffers["blstats"]])
+            if game.end != EndStatus.DEATH:
+                assert cut == (game.end == EndStatus.ABORTED)
+        ends.append(game.steps)
+    game.close()
+    assert len(set(ends)) > 3
+    assert min(ends) < most
+
+
+@pytest.mark.quick
+def test_all_roles_are_played_and_the_seed_decides_which():
+    game = make_game(character="@")
+    buffers = game.buffers
+
+    def role(episode):
+        game.reset(game_seed(1, SeedStream.EVALUATE, episode), episode)
+        x, y = buffers["blstats"][:2]
+        return nethack.permonst(nethack.glyph_to_mon(int(buffers["glyphs"][y, x]))).mname[:3]
+
+    roles = [role(episode) for episode in range(120)]
+    assert {name.lower() for name in roles} == set(CHARACTERS[0])
+    assert [role(episode) for episode in range(20)] == roles[:20]
+    game.close()
 
 
 def test_death_keeps_its_message_and_its_frame():

@@ -9,7 +9,6 @@ from conftest import check_stage, get_config, refusal, run_stage
 from talks import write
 
 from motif_jax.stages import export
-from motif_jax.stages.train_language.model import _episodes
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts import imports
 from motif_jax.transcripts.imports import FORMATS, read_lmrl, read_trl, write_trl
@@ -114,7 +113,7 @@ def test_files_that_are_no_dialogues_are_refused(tmp_path, dialogues, ranks):
 
 
 def test_more_than_two_files_of_dialogues_are_refused():
-    refused(lambda: _episodes([Path("a.json")] * 3, "visdial"), "one of ranks, not 3 files")
+    refused(lambda: imports.VISDIAL.episodes([Path("a.json")] * 3, {}, 0), "one of ranks, not 3 files")
 
 
 # ---- comments

@@ -2,4 +2,4 @@
 
 from motif_jax.plugins import Plugin
 
-PLUGIN = Plugin(transcript_formats={"tweets": "motif_jax.contrib.tweets.reader:Tweets"})
+PLUGIN = Plugin(transcript_formats={"tweets": "motif_jax.contrib.tweets.reader:TWEETS"})

@@ -16,9 +16,9 @@ import numpy as np
 
 from motif_jax.envs.wordle.world import LENGTH, PATTERNS, TRIES, Vocabulary, WordleWorld
 from motif_jax.envs.world import SeedStream, game_seed
-from motif_jax.envs.worlds import check_world
+from motif_jax.envs.worlds import check_world, essential
 from motif_jax.structs import EndStatus, Episode, UserError
-from motif_jax.transcripts.imports import FLAG, csv_rows
+from motif_jax.transcripts.imports import FLAG, TranscriptFormat, csv_rows
 
 SQUARES = {
     **dict.fromkeys("\U0001f7e9\U0001f7e7", "g"),  # green; orange in high contrast
@@ -87,22 +87,28 @@ def retrofit(
             raise UserError(f"{problem}: choose a longer list (--config.env.options, {FLAG})")
 
 
-class Tweets:
+def world_of(env: Mapping[str, Any]) -> WordleWorld:
+    """The world that tweets are imported into; raises UserError if it is not Wordle."""
+    world = check_world(env)
+    if not isinstance(world, WordleWorld):
+        problem = f"tweets are imported into the world 'wordle', but the world is {world.name!r}"
+        raise UserError(f"{problem} (--config.env.world, .options, --config.transcripts.import_format)")
+    return world
+
+
+class TweetedGames(TranscriptFormat):
     """The format `tweets` of `transcripts.import_format`."""
 
-    @staticmethod
-    def check(env: Mapping[str, Any]) -> WordleWorld:
-        """Returns the world that tweets are imported into; raises UserError if it is not Wordle."""
-        world = check_world(env)
-        if not isinstance(world, WordleWorld):
-            problem = f"tweets are imported into the world 'wordle', but the world is {world.name!r}"
-            raise UserError(f"{problem} (--config.env.world, .options, --config.transcripts.import_format)")
-        return world
+    def check(self, names: Sequence[str], env: Mapping[str, Any]) -> None:
+        world_of(env)
 
-    @staticmethod
-    def episodes(files: Sequence[Path], env: Mapping[str, Any], seed: int) -> Iterator[Episode]:
+    def about(self, env: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        """See `TranscriptFormat`; these decide the words."""
+        return {"env": essential(env), "seed": seed}
+
+    def episodes(self, files: Sequence[Path], env: Mapping[str, Any], seed: int) -> Iterator[Episode]:
         """Plays one game for each tweet that shows one; `info` has the number of the puzzle."""
-        world = Tweets.check(env)
+        world = world_of(env)
         tweets = [tweet for file in files for tweet in read_tweets(file)]
         words, rng = world.vocabulary, np.random.default_rng((seed, 2))
         games = retrofit(tweets, words.colours_if, len(words.words), rng, len(tweets))
@@ -113,3 +119,6 @@ class Tweets:
                 if game.end == EndStatus.RUNNING:  # --config.env.max_episode_steps may end it
                     game.say(words.words[guess])
             yield game.record(puzzle=tweet.puzzle)
+
+
+TWEETS = TweetedGames()

@@ -42,7 +42,6 @@ class BabyAIWorld(SequentialWorld, World):
     viewpoints = {"image": Viewpoint(COLUMN, ROW, plane=0)}  # noqa: RUF012  kinds of objects
     pairs = ("message",)
     texts = None
-    protocols = ("balrog_babyai",)
     words = all_words()  # texts with all words of prompts, in any language and rewording: for tokens of a new model
     varies = True  # its values can vary in evaluation (protocols.py)
 

@@ -340,7 +340,6 @@ class NetHackWorld(FrameWorld):
         super().__init__(settings)
         self.action_names, self.figures = settings.action_names, settings.nethack_game.figures
         self.character = settings.character  # the hero's role, race, alignment and gender, as datasets record them
-        self.protocols = ("challenge", "balrog_nethack") if settings.is_nethack else ()
 
     @property
     def library(self) -> str:

@@ -16,7 +16,7 @@ from motif_jax import files
 from motif_jax.config.table import MANY_SECONDS, PATH, PATHS, Flag, Number, Text, Whole, flatten, value
 from motif_jax.devices.releases import METADATA, chosen_values, is_release, list_saved, needs_saved, saved_facts
 from motif_jax.envs import protocols
-from motif_jax.envs.protocols import TASK, by_protocol, check_protocol
+from motif_jax.envs.protocols import TASK, EvaluationProtocol, find_protocol
 from motif_jax.envs.texts import Rules, read_texts
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, essential, make_world
@@ -24,6 +24,7 @@ from motif_jax.episodes.playback import Track, make_replay
 from motif_jax.files import checkpoint_steps, short_name, to_plain
 from motif_jax.language.config import is_language_model, locate_model, model_hash
 from motif_jax.language.hub import check_language_model
+from motif_jax.names import PROTOCOLS
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.choice import LAST, find, parse_one
@@ -59,9 +60,7 @@ class Evaluate:
         "empty: of this workdir",
     )
     beside: str = value("random", PATHS, "players of the same games, comma-separated: a scripted one, WORKDIR, @STEP")
-    protocol: str = value(
-        TASK, Text(tuple(protocols.CHANGED)), "task: the rules of env; challenge: the NetHack Challenge's; or BALROG's"
-    )
+    protocol: str = value(TASK, Text(tuple(PROTOCOLS)), "task: the rules of env; others: published ones, of plugins")
     variations: str = value(
         "", Text(longest=4000), "more variations of babyai: rewording=synonyms;level=GoToFrench+actions=french"
     )
@@ -87,9 +86,13 @@ class EvaluateConfig(ValuesConfig):
     policy: Policy = field(default_factory=Policy)
     evaluate: Evaluate = field(default_factory=Evaluate)
 
+    @property
+    def protocol(self) -> EvaluationProtocol:
+        return find_protocol(self.evaluate.protocol)
+
     def by_protocol(self) -> Self:
         """This config with the games of its protocol."""
-        return replace(self, env=by_protocol(self.env, self.evaluate.protocol))
+        return replace(self, env=self.protocol.games(self.env))
 
 
 class Contender(NamedTuple):
@@ -133,7 +136,7 @@ def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contend
         for contender in find_all(config, workdir, policy, flag):
             contenders.pop(contender, None)
             contenders[contender] = flag
-    if section.controls and section.protocol == TASK:
+    if section.controls and not config.protocol.rules:
         folder = contender.folder(workdir) if contender.path else workdir
         if contender.step and 0 in checkpoint_steps(folder):  # the policy before training comes first
             (zero,) = find_all(config, workdir, "@0" if contender.path == "." else f"{folder}@0", FLAG)
@@ -150,7 +153,7 @@ def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> l
 
     Checkpoints are found, but not read.
     """
-    world, greedy, games = make_world(config.env), config.evaluate.greedy, protocols.suffix(config.evaluate.protocol)
+    world, greedy, games = make_world(config.env), config.evaluate.greedy, config.protocol.suffix
     if policy in world.players:
         return [Contender(f"{policy}{games}", "", 0, False)]
     if is_text(world.action):
@@ -329,7 +332,7 @@ def read_rows(file: Path) -> list[EpisodeRow]:
 def check(config: EvaluateConfig) -> None:
     """Raises UserError for values that cannot work."""
     section = config.evaluate
-    check_protocol(config.env, section.protocol)
+    config.protocol.check(config.env)
     world = check_world(config.by_protocol().env)
     rules_of(world)
     if is_text(world.action):
@@ -349,7 +352,7 @@ def check(config: EvaluateConfig) -> None:
                 check_reads(LANGUAGE, world.specs, world.reads, world.name)
             parse_one(f".{policy}" if policy.startswith("@") or not policy else policy, flag)
     names = protocols.split_variations(section.variations) or section.controls
-    if names and (not getattr(world, "varies", False) or section.protocol != TASK):
+    if names and (not getattr(world, "varies", False) or config.protocol.rules):
         raise UserError(
             f"only the world 'babyai' has variations, and only with its own rules, not {world.name!r} with those of "
             f"{section.protocol!r} ({protocols.VARIATIONS_FLAG}, .controls, .protocol, --config.env.world)"

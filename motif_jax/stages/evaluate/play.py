@@ -30,10 +30,10 @@ from motif_jax.actors.acting import Arrays, answer, make_batch
 from motif_jax.console import print_line
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.own_code import reported
-from motif_jax.envs.protocols import CONTROLS, TASK, TITLES, is_variation, suffix
+from motif_jax.envs.protocols import CONTROLS, is_variation
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import SeedStream, to_text
-from motif_jax.envs.worlds import make_world, title
+from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import (
     EventCounter,
     Pieces,
@@ -117,8 +117,8 @@ class Evaluation:
         self.asked, self.config, self.wanted = asked, asked.by_protocol(), asked.evaluate.episodes
         self.workdir, self.contender, self.flag = workdir, contender, flag
         self.stage = Run(workdir).stage("evaluate", f"evaluate/{contender.name}")  # the workdir is locked
-        self.playing, protocol = make_playing(self.config, workdir, contender, flag, loaded), asked.evaluate.protocol
-        self.metadata = self.playing.metadata | ({} if protocol == TASK else {"protocol": protocol})
+        self.playing = make_playing(self.config, workdir, contender, flag, loaded)
+        self.metadata = self.playing.metadata | asked.protocol.about()
         self.rows: dict[int, EpisodeRow] = {}  # also those of an evaluation with more episodes; they are not counted
         self.tracks: dict[int, Track] = {}
         self.recorded: dict[str, int] = {}  # episodes to keep so far, of games that cannot be repeated exactly
@@ -228,21 +228,20 @@ class Evaluation:
 
     def finish(self, given_up: list[int], steps: int, seconds: float) -> None:
         """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
-        folder, playing, protocol = self.stage.path, self.playing, self.config.evaluate.protocol
+        folder, playing, protocol = self.stage.path, self.playing, self.asked.protocol
         kept = self.replays()
         if playing.writer and self.contender.decoding and self.repeatable:
             shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
             turns = letters(self.config, playing.writer, self.contender.decoding, shown)
             self.stage.write("letters", {"episodes": turns})
-        rules = f"with {protocol}" if is_variation(protocol) else f"by the rules of {TITLES.get(protocol, protocol)}"
         world = make_world(self.config.env)
         summary = self.metadata | {
             "stamp": evaluate.stamp(self.config, self.workdir, self.contender),
             "episodes": self.wanted,
             "episodes_given_up": given_up,
             "repeatable": self.repeatable,
-            "task": title(self.config.env) if protocol == TASK else protocol,
-            "rules": "" if protocol == TASK else rules,
+            "task": protocol.task(self.config.env),
+            "rules": protocol.rules,
             "seconds": round(seconds, 1),
             "steps_per_s": round(steps / seconds),
             "chosen": self.config.evaluate.replays,
@@ -439,7 +438,7 @@ def episodes(
     elif playing.writer and playing.contender.decoding:
         width = math.prod(make_world(config.env).action.shape)
         policy = WritingPlayer(playing.writer, playing.contender.decoding, width, workers * games, seed)
-    scripted = "" if policy else playing.contender.name.removesuffix(suffix(section.protocol))
+    scripted = "" if policy else playing.contender.name.removesuffix(config.protocol.suffix)
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
     with make_pool(
         cluster, config.env, tuple(sorted(observations)), num_workers=here, games_per_worker=games,

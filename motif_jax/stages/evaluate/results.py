@@ -20,7 +20,7 @@ import numpy as np
 from motif_jax import files
 from motif_jax.captions import decode
 from motif_jax.console import print_line
-from motif_jax.envs.protocols import TASK, TITLES, is_variation, suffix
+from motif_jax.envs.protocols import TASK, find_protocol, is_variation
 from motif_jax.envs.world import World
 from motif_jax.pages import figures
 from motif_jax.pages.blocks import Interval, cell, esc, exact, share_bar, table
@@ -150,12 +150,13 @@ def print_table(workdir: Path, name: str, own: Iterable[str]) -> None:
 
 def print_controls(workdir: Path, played: Mapping[str, Sequence[str]], controls: Mapping[str, str]) -> None:
     """Prints success, return and steps of the players by protocol, and by the names of `controls`."""
-    every, names = Run(workdir).read_each(SUMMARIES, Player), {protocol: name for name, protocol in controls.items()}
+    every, names = Run(workdir).read_each(SUMMARIES, Player), {TASK: "true missions"}
+    names |= {protocol: name for name, protocol in controls.items()}
     rows = [["games", "protocol", "player", "episodes", "success", "return", "steps"]]
     for protocol, players in played.items():
-        games = names.get(protocol, "true missions" if protocol == TASK else protocol)
+        games = names.get(protocol, protocol)
         for name in reversed(players):  # the policy itself comes first
-            own, who = every[name].figures, [protocol, name.removesuffix(suffix(protocol))]
+            own, who = every[name].figures, [protocol, name.removesuffix(find_protocol(protocol).suffix)]
             rows.append([games, *who, str(every[name].episodes), *(show(own.get(figure)) for figure in rows[0][4:])])
             families = {figure.removeprefix("success_"): own[figure] for figure in own if figure.startswith("success_")}
             rows += [[f"{games}, {family}", *who, "", show(success), "-", "-"] for family, success in families.items()]
@@ -327,7 +328,8 @@ def _evaluation(players: Players) -> list[str]:
         ]
     for protocol, others in players.items():
         if protocol and protocol not in varied:
-            body += [f"<h3>By the rules of {esc(TITLES.get(protocol, protocol))}</h3>"]
+            rules = others[0].rules
+            body += [f"<h3>{esc(rules[:1].upper() + rules[1:])}</h3>"]
             body += [figures.figures_table([(label(player), player) for player in others])]
     return body
 

@@ -17,7 +17,7 @@ from motif_jax.config.table import PATH, PATHS, flatten, keys, tables_of
 from motif_jax.console import clean, print_line
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.devices.releases import PREFIX, ZOO, find_checkpoints, write_release
-from motif_jax.envs.protocols import TASK, TITLES, suffix
+from motif_jax.envs.protocols import TASK
 from motif_jax.envs.worlds import title
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.config import find_trained
@@ -47,7 +47,7 @@ Arrays = dict[tuple[str, ...], Any]
 CHANCE = "random"
 NAMING_SOURCES = ("policy.sources", "policy.options", "policy.controller")
 SEED = re.compile(r"seed-\d+")  # the folder of one of several runs
-KEPT = ("episodes", "task", "figures", "greedy")  # of a summary
+KEPT = ("episodes", "task", "rules", "figures", "greedy")  # of a summary
 
 HUB = "reinforcement-learning"
 PLACE = "DIRECTORY is the directory of this card."
@@ -180,11 +180,11 @@ def find_results(workdir: Path, step: int) -> tuple[dict[str, Any], bytes | None
         results["training"] = {name: training[name] for name in names if name in training}
     every, replay = Run(workdir).read_each(SUMMARIES, dict).items(), None
     own = {name: one for name, one in every if one["path"] == "." and one["step"] == step and not one.get("option")}
-    for name in sorted(own, key=lambda name: (own[name].get("protocol", TASK) != TASK, own[name]["greedy"], name)):
-        summary, protocol = own[name], own[name].get("protocol", TASK)
-        beside = read_json(workdir / "evaluate" / f"{CHANCE}{suffix(protocol)}" / SUMMARY) or {}
+    for name in sorted(own, key=lambda name: ("protocol" in own[name], own[name]["greedy"], name)):
+        summary, protocol = own[name], own[name].get("protocol")
+        beside = read_json(workdir / "evaluate" / (f"{CHANCE}-{protocol}" if protocol else CHANCE) / SUMMARY) or {}
         same = all(beside.get(name) == summary[name] for name in ("episodes", "task"))
-        kept = {name: summary[name] for name in KEPT} | {"protocol": protocol}
+        kept = {name: summary[name] for name in KEPT} | {"protocol": protocol or TASK}
         results["evaluations"].append(kept | {CHANCE: beside["figures"] if same else None})
         best = summary["replays"].get("best")
         if replay is None and best is not None and (file := file_of(workdir / "evaluate" / name, best)).is_file():
@@ -222,8 +222,7 @@ def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: 
     parts = [_front_matter(metadata), f"# {clean(name)}", *([clean(words, 2000)] if words else []), _use(metadata)]
     parts += ["## How it was made", _table(("", ""), _made(metadata, arrays))]
     for evaluation in results["evaluations"]:
-        protocol, greedy = evaluation["protocol"], ", greedy" if evaluation["greedy"] else ""
-        rules = evaluation["task"] if protocol == TASK else f"by the rules of {TITLES.get(protocol, protocol)}"
+        rules, greedy = evaluation["rules"] or evaluation["task"], ", greedy" if evaluation["greedy"] else ""
         heading = f"## How good it is: {evaluation['episodes']:,} games, {rules}{greedy}"
         beside, own = evaluation[CHANCE], evaluation["figures"]
         head = ["per game", "mean [95 % interval]", "median", *(["random play", "median"] if beside else [])]
@@ -253,7 +252,7 @@ def _front_matter(metadata: Facts) -> str:
     metrics = [
         {"type": f"mean_{figure}", "name": f"mean {figure}", "value": round(interval["mean"], 4), "verified": False}
         for evaluation in metadata["results"]["evaluations"][:1]
-        if evaluation["protocol"] == TASK and not evaluation["greedy"]
+        if not (evaluation["rules"] or evaluation["greedy"])
         for figure, interval in evaluation["figures"].items()
         if interval
     ]

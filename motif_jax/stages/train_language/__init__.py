@@ -8,18 +8,16 @@ This module is quick to import; model.py trains.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from motif_jax.config.table import PATH, PATHS, Number, Text, Whole, deciding, section
-from motif_jax.envs.babyai.manual import EXERCISES, find_manual, read_manual
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.language.config import FOLDER, MODEL, LanguageConfig, check_model
 from motif_jax.language.hub import check_language_model, read_model_tokeniser
-from motif_jax.names import TRANSCRIPT_FORMATS, check_end, find
+from motif_jax.names import TRANSCRIPT_FORMATS, check_end, import_named
 from motif_jax.offline.recipes import OfflineSection
 from motif_jax.stages import Experiment, later, offline_stage
 from motif_jax.structs import Need, UserError, naming
@@ -27,15 +25,14 @@ from motif_jax.system.foreign import check_readable
 from motif_jax.system.meeting import find_meeting
 from motif_jax.tokens import BuiltInTokeniser, LetterTokeniser, Tokeniser, WordTokeniser
 from motif_jax.transcripts.imports import FLAG as IMPORT_FLAG
+from motif_jax.transcripts.imports import TranscriptFormat
 from motif_jax.transcripts.render import FLAG as TEMPLATE_FLAG
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer
 from motif_jax.transcripts.store import FLAG as TRANSCRIPTS_FLAG
 from motif_jax.transcripts.store import read_stored_record
 
 MODEL_FLAG = "--config.language.model"
-MANUAL = "manual"  # a value of `transcripts.import_format`
 BUILT_IN: dict[str, type[BuiltInTokeniser]] = {"words": WordTokeniser, "letters": LetterTokeniser}
-IMPORTS = ("lmrl", "lmrl_wordle", *TRANSCRIPT_FORMATS, "visdial", "reddit", MANUAL, "trl")
 
 
 @dataclass(frozen=True)
@@ -45,9 +42,20 @@ class TranscriptsSection:
     path: str = deciding("", PATH, "directory of transcripts; empty: transcripts/ of this workdir")
     import_from: str = deciding("", PATHS, "files to import into transcripts/ of this workdir, separated by commas")
     import_format: str = deciding(
-        "lmrl", Text(IMPORTS), "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)"
+        "lmrl",
+        Text(tuple(TRANSCRIPT_FORMATS)),
+        "their format: lmrl is LMRL-Gym's, manual BabyAI's (docs/transcripts.md)",
     )
     template: str = deciding("words", Text((*TEMPLATES,)), "marks around texts; marks: <a> </a> <s> </s>, as in ILQL")
+
+    @property
+    def names(self) -> list[str]:
+        """Those of the files to import."""
+        return self.import_from.split(",") if self.import_from else []
+
+    @property
+    def format(self) -> TranscriptFormat:
+        return import_named(TRANSCRIPT_FORMATS[self.import_format])
 
 
 @dataclass(frozen=True)
@@ -104,12 +112,10 @@ def check(config: CloningConfig) -> None:
         raise UserError(f"{why} (--config.language.lora_rank, .model)")
     template = config.transcripts.template
     check_template(language, template)
-    if config.transcripts.import_format == MANUAL and config.transcripts.import_from:
-        check_prompts(template)
-        for file in find_manuals(config.transcripts.import_from.split(",")):
-            read_manual(file)
-    if config.transcripts.import_from and (played := find(TRANSCRIPT_FORMATS, config.transcripts.import_format)):
-        played.check(config.env)
+    if names := config.transcripts.names:
+        if config.transcripts.format.prompts:
+            check_prompts(template)
+        config.transcripts.format.check(names, config.env)
 
 
 def needs(config: CloningConfig, workdir: Path) -> Iterator[Need]:
@@ -124,10 +130,7 @@ def needs_transcripts(config: TranscriptsConfig, workdir: Path) -> Iterator[Need
     if section.path:
         folder = Path(section.path)
         yield Need(lambda: read_stored_record(folder, TRANSCRIPTS_FLAG), folder)
-    names = section.import_from.split(",") if section.import_from else ()
-    is_manual = section.import_format == MANUAL  # `check` has read them
-    for name in () if is_manual or (workdir / "transcripts").exists() else names:
-        file = Path(os.path.expanduser(name))
+    for file in () if (workdir / "transcripts").exists() else section.format.find(section.names):
         yield Need(functools.partial(check_readable, file, IMPORT_FLAG), file)
 
 
@@ -157,11 +160,6 @@ def check_offline(config: TranscriptsConfig, section: OfflineSection, stage: str
         flags = "--config.transcripts.path, .import_from"
         raise UserError(f"transcripts are either read from a directory or imported ({flags})")
     find_meeting(config.distributed)  # raises UserError for bad values
-
-
-def find_manuals(names: list[str]) -> list[Path]:
-    """Returns the files of the manuals among the names; the exercises have no file."""
-    return [find_manual(name) for name in names if name != EXERCISES]
 
 
 def check_prompts(template: str) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +13,6 @@ from flax import nnx
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.envs.babyai.manual import EXERCISES, make_examples, make_exercises, read_manual
-from motif_jax.envs.babyai.words import all_words
-from motif_jax.envs.worlds import essential
 from motif_jax.files import make_anew, remove_folder
 from motif_jax.language.adapt import activation_bytes, bytes_of, new_additions, print_memory
 from motif_jax.language.config import FOLDER, MODEL, LanguageConfig, make_config
@@ -33,20 +28,18 @@ from motif_jax.stages.offline import Done, LanguageParts, TrainingJob, make_job,
 from motif_jax.stages.offline import train as train_offline
 from motif_jax.stages.train_language import (
     BUILT_IN,
-    MANUAL,
     CloningConfig,
     LanguageSection,
     TranscriptsConfig,
     check_prompts,
     check_trained,
     check_words,
-    find_manuals,
 )
-from motif_jax.structs import Episode, UserError, naming
+from motif_jax.structs import UserError, naming
 from motif_jax.tokens import Tokeniser, write_tokeniser
 from motif_jax.transcripts import imports
 from motif_jax.transcripts.render import TEMPLATES, Renderer
-from motif_jax.transcripts.store import Transcripts, are_decision_points, decision_point, vocabulary
+from motif_jax.transcripts.store import Transcripts, are_decision_points
 
 STAGE, FLAG = "train_language", "--config.language.model"
 
@@ -58,19 +51,11 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
     """
     given = config.transcripts
     path = Path(given.path) if given.path else workdir / "transcripts"
-    if given.import_from and may_import:
-        names, is_manual = given.import_from.split(","), given.import_format == MANUAL
-        files = find_manuals(names) if is_manual else [Path(name).expanduser() for name in names]
+    if given.names and may_import:
+        files = given.format.find(given.names)
         provenance: dict[str, Any] = {"format": given.import_format, "files": [file.name for file in files]}
-        if is_manual:
-            window, reads = config.env["babyai"]["window"], EXERCISES in names
-            provenance |= {"window": window} | ({EXERCISES: True} if reads else {})
-            episodes = manual_episodes(files, window, reads)
-        elif played := find(TRANSCRIPT_FORMATS, given.import_format):
-            provenance |= {"env": essential(config.env), "seed": config.seed}  # decide the words
-            episodes = played.episodes(files, config.env, config.seed)
-        else:
-            episodes = _episodes(files, given.import_format)
+        provenance |= given.format.about(config.env, config.seed)
+        episodes = given.format.episodes(files, config.env, config.seed)
         is_new = not path.exists()
         transcripts = imports.import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
         if transcripts.record["provenance"] != provenance:
@@ -88,34 +73,12 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool)
     return transcripts
 
 
-def _episodes(files: list[Path], kind: str) -> Iterator[Episode]:
-    if kind == "reddit":
-        return imports.read_reddit(files)
-    if kind == "visdial":
-        if len(files) > 2:
-            raise UserError(f"visdial is a file of dialogues and one of ranks, not {len(files)} files ({imports.FLAG})")
-        return imports.read_visdial(*files)
-    read = {"lmrl": imports.read_lmrl, "lmrl_wordle": imports.read_lmrl_wordle, "trl": imports.read_trl}[kind]
-    return itertools.chain.from_iterable(map(read, files))
-
-
-def manual_episodes(files: list[Path], window: int, with_exercises: bool) -> Iterator[Episode]:
-    """All words of the world, then the examples of BabyAI-Text manuals, or exercises in reading made of them."""
-    yield from vocabulary(all_words())
-    lessons = [lesson for file in files for lesson in read_manual(file)]
-    if with_exercises:
-        yield from make_exercises(lessons, window)
-        return
-    for example in make_examples(lessons, window):
-        yield decision_point(example.prompt, example.action)
-
-
 def make_renderer(
     transcripts: Transcripts, tokeniser: Any, template: str, discount: float = 1.0, keep: str = "start"
 ) -> Renderer:
     """Makes the renderer of the transcripts; raises UserError if the template does not suit them."""
-    made = transcripts.record["provenance"]
-    prompts = are_decision_points(transcripts) or made.get("format") == MANUAL
+    imported = find(TRANSCRIPT_FORMATS, transcripts.record["provenance"].get("format"))
+    prompts = are_decision_points(transcripts) or (imported is not None and imported.prompts)
     if prompts:
         check_prompts(template)
     check_words(tokeniser, template)

@@ -1,24 +1,22 @@
 """The rules of the NetHack Challenge: NLE's own, beside NLE's own environment. And those of BALROG."""
 
 import inspect
-import types
 
 import numpy as np
 import pytest
 from conftest import check_stage, get_config, is_complete, run_stage
-from nle import nethack
 from nle.env.tasks import NetHackChallenge
 
-from motif_jax.envs.nethack.game import KEYS, SCORE, TURNS, NetHackGame
+from motif_jax.contrib.protocols.rules import CHALLENGE
+from motif_jax.envs.nethack.game import KEYS, SCORE, NetHackGame
 from motif_jax.envs.nethack.observations import FRAME
-from motif_jax.envs.nethack.tasks import CHARACTERS
 from motif_jax.envs.nethack.world import GameSettings
-from motif_jax.envs.protocols import CHANGED, by_protocol
+from motif_jax.envs.protocols import OWN_GAMES
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json
 from motif_jax.stages import evaluate, visualize
 from motif_jax.stages.evaluate import read_rows
-from motif_jax.structs import EndStatus
+from motif_jax.structs import UserError
 
 
 def new_game(**settings):
@@ -36,35 +34,20 @@ def challenge_config(task="score", **values):
 def test_the_settings_are_those_of_the_challenge():
     theirs = {name: one.default for name, one in inspect.signature(NetHackChallenge.__init__).parameters.items()}
     config = challenge_config()
-    env = by_protocol(config.env, "challenge")
+    env = CHALLENGE.games(config.env)
     for name in ("character", "max_episode_steps", "penalty_mode", "penalty_step"):
         assert env[name] == theirs[name]
     assert env["no_progress_steps"] == theirs["no_progress_timeout"]
-    assert set(CHANGED["challenge"]) <= set(env)
-    assert by_protocol(config.env.to_dict(), "task") == config.env.to_dict()
-    assert challenge_config().env == config.env  # `by_protocol` changes no config
-
-
-@pytest.mark.quick
-def test_all_roles_are_played_and_the_seed_decides_which():
-    game, buffers = new_game(character="@")
-
-    def role(episode):
-        game.reset(game_seed(1, SeedStream.EVALUATE, episode), episode)
-        x, y = buffers["blstats"][:2]
-        return nethack.permonst(nethack.glyph_to_mon(int(buffers["glyphs"][y, x]))).mname[:3]
-
-    roles = [role(episode) for episode in range(120)]
-    assert {name.lower() for name in roles} == set(CHARACTERS[0])
-    assert [role(episode) for episode in range(20)] == roles[:20]
-    game.close()
+    assert set(CHALLENGE.changed) <= set(config.env)
+    assert OWN_GAMES.games(config.env.to_dict()) == config.env.to_dict()
+    assert challenge_config().env == config.env  # `games` changes no config
 
 
 def test_a_game_is_the_one_that_nles_challenge_plays():
     """The same seed and keys give the same character, the same course, and rewards that add up to the score."""
     theirs = NetHackChallenge(fix_moon_phase=True)
     engine, compared = theirs.unwrapped.nethack, 0
-    game, buffers = new_game(**{k: v for k, v in CHANGED["challenge"].items() if k != "task"})
+    game, buffers = new_game(**{k: v for k, v in CHALLENGE.changed.items() if k != "task"})
     rng = np.random.default_rng(0)
     for episode in range(12):
         seed = game_seed(5, SeedStream.EVALUATE, episode)
@@ -89,27 +72,6 @@ def test_a_game_is_the_one_that_nles_challenge_plays():
     theirs.close()
 
 
-@pytest.mark.quick
-def test_a_game_that_stands_still_ends_when_nle_ends_it():
-    patience, most = 12, 300
-    game, buffers = new_game(no_progress_steps=patience, max_episode_steps=most, penalty_step=0.0)
-    rng, ends = np.random.default_rng(2), []
-    for episode in range(30):
-        game.reset(game_seed(7, SeedStream.EVALUATE, episode), episode)
-        twin = types.SimpleNamespace(_max_episode_steps=most, no_progress_timeout=patience, _blstats_index=0, _steps=0)
-        twin._turns, twin._no_progress_count = int(buffers["blstats"][TURNS]), 0
-        while not game.end:
-            game.step(int(rng.choice([0, 17, 18, 2]) if rng.random() < 0.9 else rng.integers(23)))
-            twin._steps += 1
-            cut = NetHackChallenge._check_abort(twin, [buffers["blstats"]])
-            if game.end != EndStatus.DEATH:
-                assert cut == (game.end == EndStatus.ABORTED)
-        ends.append(game.steps)
-    game.close()
-    assert len(set(ends)) > 3
-    assert min(ends) < most
-
-
 def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path, capsys):
     own = challenge_config(protocol="task", episodes=3)
     run_stage(evaluate, own, tmp_path)
@@ -124,6 +86,8 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
     folder = tmp_path / "evaluate/random-challenge"
     summary, rows = read_json(folder / "summary.json"), read_rows(folder / "episodes.jsonl")
     assert (summary["protocol"], summary["task"]) == ("challenge", "challenge")
+    assert summary["rules"] == "by the rules of the NetHack Challenge"
+    assert "<h3>By the rules of the NetHack Challenge</h3>" in (tmp_path / "sections/evaluate.json").read_text()
     assert [row["episode_return"] for row in rows] == [row["score"] for row in rows]
     table = capsys.readouterr().out.rpartition("random-challenge\n")[2]
     assert table.splitlines()[0].split() == ["6", "episodes"]  # alone: those by other rules are not comparable
@@ -142,3 +106,16 @@ def test_the_bot_succeeds_in_balrogs_babyai_and_random_play_seldom(tmp_path):
     bot, random = (read_json(tmp_path / f"evaluate/{name}-balrog_babyai/summary.json") for name in ("bot", "random"))
     assert bot["figures"]["success"]["mean"] > 0.9 > 0.6 > random["figures"]["success"]["mean"]
     assert sum(name.startswith("success_") for name in bot["figures"]) == 5, "each family of missions"
+
+
+@pytest.mark.quick
+def test_rules_are_refused_for_other_games():
+    for protocol, env, game in (
+        ("challenge", {"world": "babyai"}, "NetHack, not for 'GoToLocal'"),
+        ("balrog_nethack", {"task": "toy"}, "NetHack, not for 'toy'"),
+        ("balrog_babyai", {"task": "score"}, "BabyAI, not for 'score'"),
+    ):
+        config = challenge_config(protocol=protocol)
+        config.env.update(env)
+        with pytest.raises(UserError, match=f"the protocol '{protocol}' is for {game}"):
+            check_stage(evaluate, config)
