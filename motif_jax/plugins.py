@@ -43,6 +43,8 @@ class Plugin:
     online_rewards: Names = field(default_factory=dict)  # rewards/online/source.py
     transcript_formats: Names = field(default_factory=dict)  # stages/train_language/model.py
     stages: Names = field(default_factory=dict)  # stages/__init__.py
+    training_hooks: Names = field(default_factory=dict)  # stages/train_policy/hooks.py
+    api: Names = field(default_factory=dict)  # public names of the package: motif_jax.NAME
     section: str = ""  # module:Dataclass of the config's section with the plugin's name
     decides: tuple[str, ...] = ()  # stages whose results depend on the deciding values of the section
 

@@ -38,7 +38,8 @@ Found = TypeVar("Found")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in the background with SIGINT ignored
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
-HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies audit contrib"
+HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies"
+HELPERS += " contrib contrib/audit"
 for helpers in HELPERS.split():
     sys.path.insert(0, str(Path(__file__).parent / helpers))
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.findings import Captions, Findings, Steps, group_captions
-from motif_jax.audit.judge import EpisodePairs, Evidence, JudgeAnswers, episode_text, examine, make_plan
+from motif_jax.contrib.audit.findings import Captions, Findings, Steps, group_captions
+from motif_jax.contrib.audit.judge import EpisodePairs, Evidence, JudgeAnswers, episode_text, examine, make_plan
 
 WORTHS = {  # of events, as rules have them
     "kills": 3.0, "descends": 3.0, "takes gold": 2.0, "hits": 1.0, "sees gold": 1.0, "opens": 0.5, "finds a door": 0.25,

@@ -3,12 +3,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from motif_jax.audit.findings import Steps, percent
-from motif_jax.audit.judge import audit_in_flight
 from motif_jax.captions import encode
+from motif_jax.contrib.audit import flight
+from motif_jax.contrib.audit.findings import Steps, percent
+from motif_jax.contrib.audit.flight import Episodes
+from motif_jax.contrib.audit.judge import audit_in_flight
 from motif_jax.rewards.online.store import NONE, News, Store
-from motif_jax.stages.train_policy import parts
-from motif_jax.stages.train_policy.parts import Episodes
 
 pytestmark = pytest.mark.quick
 T, E, GROUPS = 6, 3, 2
@@ -29,11 +29,11 @@ def batches(rng, count: int):
         yield SimpleNamespace(arrays=SimpleNamespace(first=first, ended=ended), fulls=fulls), caption, pay
 
 
-@pytest.mark.parametrize("most", [parts.MOST_PAID, 60])
+@pytest.mark.parametrize("most", [flight.MOST_PAID, 60])
 def test_episodes_are_those_of_a_slow_walk(monkeypatch, most):
     """Game by game and step by step. With little room, the oldest steps are dropped."""
-    monkeypatch.setattr(parts, "AUDITED", 25)
-    monkeypatch.setattr(parts, "MOST_PAID", most)
+    monkeypatch.setattr(flight, "AUDITED", 25)
+    monkeypatch.setattr(flight, "MOST_PAID", most)
     episodes, running, ended = Episodes(), {}, []
     for batch, caption, pay in batches(np.random.default_rng(3), 40):
         episodes.add(batch, caption, pay)

@@ -12,6 +12,8 @@ from motif_jax import experiment
 from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
 from motif_jax.annotation.backends import Prompted, opened
 from motif_jax.captions import encode
+from motif_jax.contrib.audit import job
+from motif_jax.contrib.audit import stage as audit
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
@@ -19,8 +21,7 @@ from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.pages.figures import Player, arranged, own_of
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.run import Run
-from motif_jax.stages import audit, evaluate
-from motif_jax.stages.audit import job
+from motif_jax.stages import evaluate
 from motif_jax.stages.export.release import find_results
 from motif_jax.structs import UserError
 
