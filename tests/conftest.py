@@ -38,9 +38,9 @@ Found = TypeVar("Found")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in the background with SIGINT ignored
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
-HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies"
-HELPERS += " contrib contrib/audit"
-for helpers in HELPERS.split():
+HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies contrib"
+OF_FOLDERS = sorted({f"contrib/{file.parent.name}" for file in Path(__file__).parent.glob("contrib/*/*_test.py")})
+for helpers in [*HELPERS.split(), *OF_FOLDERS]:
     sys.path.insert(0, str(Path(__file__).parent / helpers))
 
 

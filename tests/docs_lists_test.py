@@ -53,7 +53,9 @@ def test_meanings_name_what_texts_may_name(key, names):
 
 def test_the_page_of_all_values_is_as_the_declarations_say():
     page = (ROOT / "docs/config.md").read_text()
-    assert page == describe("markdown", tables(), {}, plugin_sections()) + "\n", "motif-jax --help=markdown > docs/config.md"
+    assert page == describe("markdown", tables(), {}, plugin_sections()) + "\n", (
+        "motif-jax --help=markdown > docs/config.md"
+    )
 
 
 @pytest.mark.parametrize("page", PAGES)
