@@ -11,9 +11,8 @@ go_to_after_pick_up, pick_up_seq_pick_up, go_to_french, or any of MiniGrid's by 
 variant of the network (action_head, embeddings (only these are pretrained), random (weights), embeddings_action_head,
 random_action_head); smollm2 for the recipe above, and with it: lora (low-rank additions are trained), demonstrations
 (the model first clones games of the bot), grpo or gigpo (advantages within groups, no critic), rehearsal (tiny sizes
-and a new network, for a CPU, to see that everything runs); a baseline (symbolic: a small network, FiLM, sees the grid
-and the mission; drrn: a network reads prompts and names of actions, and learns by Q-learning); and reference, for the
-published system with its defects.
+and a new network, for a CPU, to see that everything runs); symbolic, a baseline: a small network, FiLM, sees the grid
+and the mission; and reference, for the published system with its defects. The other baseline is the config drrn.
 
 Another model: --config.policy.language.model=/models/flan-t5-small, a directory or GGUF file. Without one, a new small
 network starts from random weights. configs/glam_quickstart.py runs without downloads. docs/glam.md explains the rest.
@@ -46,7 +45,7 @@ VARIANTS = {  # weights, head
 }
 GROUPS = ("grpo", "gigpo")
 RECIPE = ("lora", "demonstrations", *GROUPS, "rehearsal")  # words that go with smollm2
-WORDS = (*VARIANTS, "smollm2", *RECIPE, "symbolic", "drrn", "reference")
+WORDS = (*VARIANTS, "smollm2", *RECIPE, "symbolic", "reference")
 
 
 def get_config(argument: str = "goto_local") -> ConfigDict:
@@ -54,7 +53,7 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
     level, *words = argument.split(",")
     for word in words:
         Text(WORDS).check("variant", "--config", word)
-    for pair in (("symbolic", "drrn"), ("symbolic", "smollm2"), ("drrn", "smollm2"), GROUPS):
+    for pair in (("symbolic", "smollm2"), GROUPS):
         if {*pair} <= {*words}:
             raise UserError(f"{' and '.join(pair)} are two players: choose one (--config)")
     if "smollm2" not in words and (alone := [word for word in words if word in RECIPE]):
@@ -108,8 +107,6 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
         small_network(policy)
         if "reference" in words:
             policy.learning_rate = 1e-4  # as published, for a network that starts from random weights
-    if "drrn" in words:
-        q_learning(policy)
     return config
 
 
@@ -211,19 +208,3 @@ def small_network(policy: ConfigDict) -> None:
     policy.batch_size = 2560  # 64 games times 40 steps
     policy.num_epochs = 2
     policy.num_minibatches = 8  # of whole rollouts, because this network has a memory
-
-
-def q_learning(policy: ConfigDict) -> None:
-    """Sets the section `policy` to the baseline DRRN, with the published hyperparameters."""
-    policy.network = "drrn"
-    policy.algorithm = "q_learning"
-    policy.num_devices = 1  # this algorithm runs on one device
-    policy.extrinsic_coefficient = 20.0  # actions are sampled from the softmax of Q: the scale sets the exploration
-    policy.discount = 0.9
-    policy.learning_rate = 1e-4
-    policy.adam_eps = 1e-8
-    policy.max_gradient_norm = 5.0
-    policy.rollout_length = 4  # 4 steps of 32 games, then one minibatch
-    policy.batch_size = 128
-    policy.num_epochs = 1
-    policy.num_minibatches = 1

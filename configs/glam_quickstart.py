@@ -6,7 +6,7 @@ The manual (motif_jax/envs/babyai/manuals) stands in for pretraining, but does n
 optionally with a word: `unread` for the same network without the manual, as in `goto_small,unread`; `exercises` for
 exercises in reading with the manual, for rooms in which the goal must be read, as in `goto_local,exercises` (six
 layers, 106,000 parameters, and 40 minutes more on one core); `demonstrations` for the bot's recorded games instead of
-the manual; or a baseline: `symbolic`, a network that sees the grid, or `drrn`, Q-learning on prompts. In the small
+the manual; or `symbolic`, a baseline that sees the grid (the config drrn_quickstart is another one). In the small
 room of the default, episodes are short: fifty thousand steps are five thousand episodes.
 
 Time: five minutes on two cores. Expected over five seeds: a return of 0.75 [0.70, 0.79], `unread` 0.60, random play
@@ -22,7 +22,7 @@ from motif_jax.envs.babyai.level_settings import FRENCH_LEVELS
 from motif_jax.structs import UserError
 
 UNREAD, EXERCISES, DEMONSTRATIONS = "unread", "exercises", "demonstrations"
-ALONE = {UNREAD, EXERCISES, DEMONSTRATIONS, "symbolic", "drrn"}  # words that exclude each other
+ALONE = {UNREAD, EXERCISES, DEMONSTRATIONS, "symbolic"}  # words that exclude each other
 REWORDINGS = ("synonyms", "other_nouns", "invented_nouns", "invented_adjectives", "invented_words", "i_would_like")
 
 
@@ -31,7 +31,7 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     level, *words = argument.split(",")
     given = ",".join([level, *(word for word in words if word not in (UNREAD, EXERCISES, DEMONSTRATIONS))])
     config = runpy.run_path(str(Path(__file__).with_name("glam.py")))["get_config"](given)
-    reads = not {UNREAD, "symbolic", "drrn"} & {*words}
+    reads = not {UNREAD, "symbolic"} & {*words}
     if len(ALONE & {*words}) > 1:
         raise UserError(f"{argument!r} names two of {', '.join(sorted(ALONE))}: choose one (--config)")
     config.stages = ("train_language",) * reads + ("train_policy", "evaluate", "report")
@@ -79,21 +79,14 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     policy.train_for_env_steps = 49_152  # 48 batches
     policy.train_for_seconds = 240.0  # the limit on slow machines
     policy.learning_rate = 4e-4 if policy.network == "language" else 1e-3  # high: small networks, few steps
-    if "drrn" in words:
-        policy.num_minibatches = 8  # per 128 steps: more updates, as the steps are few
-        config.drrn.width = 32  # as the language model's
-        config.drrn.max_tokens = policy.language.max_tokens
-        config.drrn.capacity = policy.train_for_env_steps  # all steps of the run
-        policy.probe_every = 8  # batches are eight times smaller than the language model's
-    else:
-        # Games take a thirtieth of the time and learning the rest, so each step is learnt from only once. This and the
-        # learning rate were chosen in trials with one seed.
-        policy.games_per_worker = 32
-        policy.groups = 1
-        policy.rollout_length = 32
-        policy.batch_size = 1024
-        policy.num_epochs = 1
-        policy.num_minibatches = 4
+    # Games take a thirtieth of the time and learning the rest, so each step is learnt from only once. This and the
+    # learning rate were chosen in trials with one seed.
+    policy.games_per_worker = 32
+    policy.groups = 1
+    policy.rollout_length = 32
+    policy.batch_size = 1024
+    policy.num_epochs = 1
+    policy.num_minibatches = 4
     if EXERCISES in words:
         # Chosen in trials with one seed (docs/results/reading.md).
         policy.learning_rate = 2e-4

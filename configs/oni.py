@@ -4,7 +4,7 @@
 
 The argument is a task and a kind of reward. Tasks: score, oracle, staircase_lvl3, staircase_lvl4 and the others of
 motif.py, with the 28 extended actions; and reward_free, which is score without the game's reward. Kinds: retrieval,
-classification, ranking; words, which needs --config.policy.online.vectors; none, for the game's reward alone.
+classification, ranking, those of plugins (words); none, for the game's reward alone.
 `:score,retrieval,reference` reproduces the published system, including its defects if they change numbers.
 
 The judge is the lexicon on a local server, so downloads are not needed. --config.annotate.backend=server and
@@ -19,13 +19,14 @@ from pathlib import Path
 
 from ml_collections import ConfigDict
 
+from motif_jax.rewards.section import KINDS as OF_SOURCE
 from motif_jax.structs import UserError
 
-KINDS = ("retrieval", "classification", "ranking", "words", "none")
+KINDS = (*OF_SOURCE, "none")
 REWARD_FREE = "reward_free"
 # The release's example has 0.4, for retrieval on the score; other values were not published. Ranking has the
 # coefficient of Motif's, as its published scores are not limited to 1.
-COEFFICIENTS = {"retrieval": 0.4, "classification": 0.4, "ranking": 0.1, "words": 0.4}
+COEFFICIENTS = {"ranking": 0.1}  # 0.4 for the others
 
 
 def get_config(argument: str = "score,retrieval") -> ConfigDict:
@@ -49,7 +50,7 @@ def get_config(argument: str = "score,retrieval") -> ConfigDict:
     config.annotate.backend = "judge"  # without downloads
     if "reference" in switches:
         config.annotate.sampling.top_p = 1.0  # ONI's requests set only a temperature and a length
-    config.policy.sources = "" if kind == "none" else f"online:{COEFFICIENTS[kind]}"
+    config.policy.sources = "" if kind == "none" else f"online:{COEFFICIENTS.get(kind, 0.4)}"
     config.policy.intrinsic_coefficient = 0.0  # there is no reward from train_reward
     if kind != "none":
         config.policy.online.kind = kind

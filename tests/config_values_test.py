@@ -36,6 +36,7 @@ ARGUMENTS = {  # of configs that are about no task of NetHack
     "conversations": ("", "smollm2"),
     "code_quickstart": ("gold",),  # doorkey needs a checkout on the path
     "own_game": ("toy",),
+    "drrn": ("goto_local", "goto_local,reference"), "drrn_quickstart": ("goto_small",),
 }  # fmt: skip
 STAGES = {name: find_stage(name) for name in NAMES}
 

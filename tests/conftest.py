@@ -38,10 +38,10 @@ Found = TypeVar("Found")
 signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in the background with SIGINT ignored
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
-HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies contrib"
-OF_FOLDERS = sorted({f"contrib/{file.parent.name}" for file in Path(__file__).parent.glob("contrib/*/*_test.py")})
-for helpers in [*HELPERS.split(), *OF_FOLDERS]:
-    sys.path.insert(0, str(Path(__file__).parent / helpers))
+HERE = Path(__file__).parent
+HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies rewards"
+for helpers in (*map(HERE.joinpath, HELPERS.split()), *HERE.glob("contrib/*/")):
+    sys.path.insert(0, str(helpers))
 
 
 # What XLA compiles for one test serves the others, those in processes of their own included. What takes no time is kept
@@ -225,7 +225,9 @@ def wait_for(condition: Callable[[], Found]) -> Found:
 
 def get_config(file: str = "motif.py", argument: str = "score", **values: object):
     """A config of ours, with values such as `annotate__goal="gold"`."""
-    config = runpy.run_path(str(ROOT / "configs" / file))["get_config"](argument)
+    from motif_jax.config.file import shipped
+
+    config = runpy.run_path(str(shipped()[Path(file).stem]))["get_config"](argument)
     config.update_from_flattened_dict({name.replace("__", "."): value for name, value in values.items()})
     return config
 

@@ -15,13 +15,15 @@ from motif_jax.envs.babyai.level_settings import FRENCH_LEVELS, BabyAISettings
 from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import plugin_sections, tables
+from motif_jax.names import PLUGINS
 from motif_jax.networks.kinds import RANKS
 from motif_jax.offline.recipes import RECIPES
+from motif_jax.plugins import Plugin
 from motif_jax.policies.decoding import KINDS
 from motif_jax.rewards.registry import SOURCES
 from motif_jax.stages import NAMES
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.repository]
 LISTS = [  # page: what its list must have, as it is written there
     ("docs/program.md", [f"`{name}`" for name in NAMES]),
     ("docs/program.md", [f"`{name.removesuffix('_continual')}`" for name in TASKS]),
@@ -35,6 +37,7 @@ LISTS = [  # page: what its list must have, as it is written there
     ("docs/ilql.md", [f"`{kind}`" for kind in KINDS]),
     ("docs/own-game.md", [f"`{kind}`" for kind in RANKS]),
     ("docs/rewards.md", [f"| `{source}` |" for source in SOURCES]),
+    ("docs/plugins.md", [f"`{name}`" for name in (*Plugin().tables(), *PLUGINS.by_name)]),
 ]
 
 
@@ -52,10 +55,8 @@ def test_meanings_name_what_texts_may_name(key, names):
 
 
 def test_the_page_of_all_values_is_as_the_declarations_say():
-    page = (ROOT / "docs/config.md").read_text()
-    assert page == describe("markdown", tables(), {}, plugin_sections()) + "\n", (
-        "motif-jax --help=markdown > docs/config.md"
-    )
+    page, now = (ROOT / "docs/config.md").read_text(), describe("markdown", tables(), {}, plugin_sections())
+    assert page == f"{now}\n", "motif-jax --help=markdown > docs/config.md"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -1,9 +1,11 @@
 import random
 import re
 import runpy
+import subprocess
 import sys
 from collections import Counter
 from importlib.util import find_spec
+from xml.etree import ElementTree
 
 import pytest
 from conftest import ROOT
@@ -13,10 +15,12 @@ from examples.garden.shuffle import ratings
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.prompts import make_prompt
 from motif_jax.captions import decode
+from motif_jax.config.table import flatten
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import GameSeed
 from motif_jax.envs.worlds import make_world
-from motif_jax.files import read_json, read_lines
+from motif_jax.experiment import check
+from motif_jax.files import checkpoint_steps, read_json, read_lines
 from motif_jax.replays.replay import load_replay
 from motif_jax.structs import EndStatus
 
@@ -135,3 +139,68 @@ def test_the_whole_of_motif_on_a_minigrid_level(launch, tmp_path):
             text = text.replace(of_babyai, "")
         assert not re.findall(OF_NETHACK, text, re.IGNORECASE), page
     assert "stands before its object" in Seen(pages[0].read_text()).text
+
+
+HEADLINE = ROOT / "examples/headline"
+DECIDED_BY_ARM = {  # values in which the arms differ
+    "stages", "annotate.backend", "annotate.mode", "policy.sources", "policy.extrinsic_coefficient",
+    "policy.intrinsic_coefficient",
+}  # fmt: skip
+
+
+@pytest.mark.quick
+def test_the_arms_at_equal_steps_differ_in_their_rewards_alone(tmp_path):
+    module = runpy.run_path(str(HEADLINE / "config.py"))
+    configs = {arm: flatten(module["get_config"](arm).to_dict()) for arm in module["ARMS"]}
+    differ = {name for name, value in configs["score"].items() if any(one[name] != value for one in configs.values())}
+    assert differ == DECIDED_BY_ARM
+    for arm, (_, judge, _) in module["ARMS"].items():
+        config = module["get_config"](arm)
+        config.annotate.model = str(tmp_path) if judge == "model" else ""  # a model that is there
+        check(config.to_dict(), [*config.stages[-3:]], tmp_path, made=[tmp_path])
+
+
+def test_rows_at_equal_steps_become_a_table_with_intervals_over_seeds_and_a_picture(tmp_path):
+    header = "arm,seed,protocol,steps,score,max_depth,experience_level,turns,progression,score_median"
+    rows = ["random,1,task,0,16,1,1,900,0.1,15", "rules,1,task,10,99,1,1,900,0.1,15"]
+    for arm, scores in {"score": (100, 110, 120), "model": (110, 130, 150)}.items():
+        for seed, score in enumerate(scores, 1):
+            for point in ("task,10", "task,20", "challenge,20"):
+                rows.append(f"{arm},{seed},{point},{score},2,3,1000,0.5,{score}")
+    (tmp_path / "rows.csv").write_text("\n".join([header, *rows]))
+    command = [sys.executable, HEADLINE / "compare.py", tmp_path / "rows.csv", tmp_path / "curves.svg"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    cells = {line.split(" | ")[0]: line.strip("| ").split(" | ") for line in lines[2:]}
+    assert cells.keys() == {"| the score", "| the model's ratings", "| random play"}  # the rules have not gone as far
+    # The model's scores have a mean of 130 and a deviation of 20: 4.303 * 20 / sqrt(3) = 49.7. Less those of the score
+    # with the same seeds, they are 10, 20, 30: a mean of 20, a deviation of 10.
+    assert cells["| the model's ratings"][1:3] == ["3", "130.0 [80.3, 179.7]"]
+    assert cells["| the model's ratings"][-1] == "20.0 [-4.8, 44.8]"
+    assert cells["| random play"][1:3] == ["1", "16.0"]
+    picture = ElementTree.parse(tmp_path / "curves.svg")
+    assert len(picture.findall(".//{*}polyline")) == 4 * 3  # a line for each arm and figure
+    assert "the rules' labels" in {text.text for text in picture.findall(".//{*}text")}
+
+
+@pytest.mark.slow
+def test_the_arms_at_equal_steps_go_on_where_they_were_stopped(tmp_path):
+    small = {**SMALL, "env.max_episode_steps": 100, "collect.num_pairs": 400, "reward.num_epochs": 1}
+    del small["policy.train_for_env_steps"], small["evaluate.episodes"]
+    flags = [f"--config.{name}={value}" for name, value in small.items()]
+    flags += [f"--home={tmp_path}", "--seeds=1", "--games=4", "--challenge_games=1", "--arms=rules,random"]
+
+    def run(points):
+        subprocess.run([sys.executable, HEADLINE / "run.py", f"--points={points}", *flags], cwd=ROOT, check=True)
+        return (tmp_path / "rows.csv").read_text().splitlines()
+
+    first = run("1024")
+    assert [line.split(",")[:5] for line in first[1:]] == [
+        ["rules", "1", "task", "1024", "4"], ["rules", "1", "challenge", "1024", "1"],
+        ["random", "1", "task", "0", "4"], ["random", "1", "challenge", "0", "1"],
+    ]  # fmt: skip
+    again = run("1024,2048")
+    assert again[: len(first)] == first
+    assert [line.split(",")[:4] for line in again[len(first) :]] == [
+        ["rules", "1", "task", "2048"], ["rules", "1", "challenge", "2048"]
+    ]  # fmt: skip
+    assert checkpoint_steps(tmp_path / "rules-1/policy/checkpoints") == [1024, 2048]

@@ -3,7 +3,6 @@ import pytest
 from conftest import refusal
 
 import motif_jax
-from motif_jax.contrib.words.source import read_vectors
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.devices.releases import write_release
 from motif_jax.policies.model import make_policy_model
@@ -32,17 +31,16 @@ def torch_checkpoint(folder, bad):
     return lambda: read_checkpoint(file), file, EMBEDDING
 
 
-def word_vectors(folder, bad):
-    file = folder / "words.vec"
-    file.write_text(f"2 3\nstairs 1 0 2\nwall 0 {bad} 1\n")
-    return lambda: read_vectors(file), file, "line 3"
-
-
-@pytest.mark.parametrize("door", [released_policy, torch_checkpoint, word_vectors])
-def test_no_door_takes_parameters_that_are_not_finite(door, tmp_path):
+def check_door(door, tmp_path):
+    """`door`: (directory, a number in its file) -> a function that reads it, the file, and how it names the place."""
     for number, bad in enumerate((np.nan, np.inf)):
         (tmp_path / str(number)).mkdir()
         opened, file, name = door(tmp_path / str(number), bad)
         refusal(opened, "not finite", name, str(file))
     (tmp_path / "good").mkdir()
     door(tmp_path / "good", 0.25)[0]()
+
+
+@pytest.mark.parametrize("door", [released_policy, torch_checkpoint])
+def test_no_door_takes_parameters_that_are_not_finite(door, tmp_path):
+    check_door(door, tmp_path)

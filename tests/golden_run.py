@@ -85,6 +85,7 @@ DECODINGS = OFFLINE | {
     "evaluate.episodes": 4,
 }  # fmt: skip
 PLAYING = "train_policy,evaluate"
+EARLIER = {"drrn_quickstart:goto_small": "glam_quickstart.py:goto_small,drrn"}  # before the config moved to contrib
 LEARNING = "collect,train_language,train_values"
 OF_MOTIF = f"collect,annotate,train_reward,{PLAYING}"
 EXPERIMENTS = {  # --config below configs/: what else is set, and the stages
@@ -100,7 +101,7 @@ EXPERIMENTS = {  # --config below configs/: what else is set, and the stages
     "oni_quickstart.py:score,retrieval": (
         ONI | {"policy.online.kind": "words", "policy.online.vectors": str(VECTORS)}, PLAYING,
     ),
-    "glam_quickstart.py:goto_small,drrn": (DRRN, PLAYING),
+    "drrn_quickstart:goto_small": (DRRN, PLAYING),
     "motif.py:toy": (GROUPS, PLAYING),
     "options.py:treasure": (SMALL | {"policy.network": "general", "env.max_episode_steps": 40}, PLAYING),
     "code_quickstart.py:gold": (
@@ -162,7 +163,9 @@ def checked_out(revision: str, tree: Path) -> Iterator[Path]:
 def run(source: Path, name: str, values: dict[str, Any], stages: str, workdir: Path, compiled: Path) -> None:
     """Runs the stages, by the program that lies in `source`."""
     flags = [f"--config.{name}={value}" for name, value in values.items()]
-    command = [sys.executable, "-m", "motif_jax.launch", f"--config=configs/{name}", *flags]
+    moved = name in EARLIER and any(source.glob(f"motif_jax/contrib/*/configs/{name.partition(':')[0]}.py"))
+    config = name if moved else f"configs/{EARLIER.get(name, name)}"
+    command = [sys.executable, "-m", "motif_jax.launch", f"--config={config}", *flags]
     environment = os.environ | {"PYTHONPATH": str(source), "JAX_COMPILATION_CACHE_DIR": str(compiled)}
     print(workdir.name, flush=True)
     done = subprocess.run([*command, f"--workdir={workdir}", f"--stage={stages}"], cwd=source, env=environment,

@@ -13,7 +13,7 @@ from motif_jax.stages import evaluate
 from motif_jax.stages.train_values import ValuesSection, unused_values
 from motif_jax.structs import UserError
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.repository]
 WORLDS = ("wordle", "dialogue", "comments")
 # By world and recipe, in the words of the published configs: lr, bsize * grad_accum_steps, tau, cql_loss_weight.
 ILQL = {"wordle": (1e-5, 64 * 16, 0.7, 1e-4), "dialogue": (1e-5, 64, 0.8, 1.0), "comments": (1e-4, 64, 0.6, 0.25)}

@@ -1,5 +1,6 @@
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,6 @@ from attacks import little_memory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from motif_jax.contrib import words
-from motif_jax.contrib.guessing.world import SceneFiles
 from motif_jax.envs.babyai.manual import read_manual
 from motif_jax.episodes import playback
 from motif_jax.language import gguf_file
@@ -64,20 +63,22 @@ READERS = {
     "tokeniser": read_tokeniser,
     "GGUF": gguf_file.read_header,
     "manual": read_manual,
-    "vectors of words": words.read_vectors,
-    "scenes": lambda file: SceneFiles(str(file), ""),
 }
 STRANGE = {"line": fill_line, "claim": claim, "claim_inside": claim_inside, "bomb": bomb, "pipe": os.mkfifo}
+
+
+def check_reader(read: Callable[[Path], object], attack: str, folder: Path) -> None:
+    file, make = folder / "file.py", STRANGE[attack]
+    make(file)
+    with little_memory(2), pytest.raises((ValueError, OSError, UserError)) as refused:
+        read(file)
+    assert len(str(refused.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("attack", STRANGE)
 @pytest.mark.parametrize("reader", READERS)
 def test_a_reader_refuses_what_never_ends_at_once(tmp_path, reader, attack):
-    file, make = tmp_path / "file.py", STRANGE[attack]
-    make(file)
-    with little_memory(2), pytest.raises((ValueError, OSError, UserError)) as refused:
-        READERS[reader](file)
-    assert len(str(refused.value).splitlines()) == 1
+    check_reader(READERS[reader], attack, tmp_path)
 
 
 BITS = st.lists(st.integers(0, 8 * 200), max_size=3)

@@ -240,7 +240,7 @@ def _sections(config: type) -> dict[str, tuple[Any, Table | None]]:
     hints = get_type_hints(config)
     own = {
         one.name: (one.metadata.get("kind", hints[one.name]), one.metadata.get("table"))
-        for one in fields(config)  # type: ignore[arg-type]
+        for one in fields(config)
         if one.metadata.keys() & {"table", "kind"} or is_dataclass(hints[one.name])
     }
     return own | {name: (kind, None) for kinds in _named_sections(config).values() for name, kind in kinds.items()}
@@ -248,7 +248,7 @@ def _sections(config: type) -> dict[str, tuple[Any, Table | None]]:
 
 def _named_sections(config: type) -> dict[str, Mapping[str, type]]:
     """The types of the sections that `sections` declares, by its field."""
-    return {one.name: one.metadata["sections"] for one in fields(config) if "sections" in one.metadata}  # type: ignore[arg-type]
+    return {one.name: one.metadata["sections"] for one in fields(config) if "sections" in one.metadata}
 
 
 def keys(tables: Tables) -> dict[str, Value]:

@@ -70,7 +70,7 @@ def make_policy_model(spec: Mapping[str, Any], seed: int | None) -> Model:
     `spec`: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
     observations by name; for a policy with options, `options` (`OptionPlan.record`); for actions of several choices or
     numbers, `action_space` (`ActionSpace.record`); for networks that read prompts, under their name, see
-    language_policy.py and contrib/drrn/q_learning.py. `seed`: None: a checkpoint will replace the initial parameters.
+    language_policy.py. `seed`: None: a checkpoint will replace the initial parameters.
     """
     if network := find_prompt_network(spec["network"]):
         return Model(**network.fields(spec, seed))

@@ -102,13 +102,13 @@ class OnlineValues:
     """The source online: a reward that is learnt during training from the judge of the section annotate."""
 
     kind: str = deciding(
-        "retrieval", Text(KINDS), "retrieval: labels are looked up; words: closeness to the goal; others: a network"
+        "retrieval", Text(KINDS), "retrieval: labels are looked up; classification, ranking: a network"
     )
     goals: str = value(
         "", Text(longest=4000), "goals with their first steps: defaultgoal@0,gold@2000000; empty: annotate.goal"
     )
     threshold: float = deciding(0.5, Number(0, 1, above=True, below=True), "probabilities above are worth 1")
-    floor: float = deciding(-0.5, Number(-1e6, 1e6), ".anchor=none or words: scores up to this are worth 0")
+    floor: float = deciding(-0.5, Number(-1e6, 1e6), ".anchor=none: scores up to this are worth 0")
     anchor: str = deciding(
         "neutral",
         Text(("neutral", "none")),
@@ -125,7 +125,6 @@ class OnlineValues:
         "means",
     )
     init_from: str = deciding("", PATH, "workdir of a learnt reward, used until the judge has answered")
-    vectors: str = deciding("", PATH, "words: file of word vectors in the text format (.vec)")
     order: str = value("recency", Text(ORDERS), "asked first: last seen (recency), most seen (count), least certain")
     labels_per_1000_steps: float = value(0.0, Number(0, 1e6), "maximum rate of questions; 0: as fast as answers come")
     queue: int = value(2_000, Whole(1, 10_000_000), "maximum queue length; others are dropped until seen again")
@@ -200,7 +199,7 @@ def check_choice(choice: Any, config: Any, world: Any) -> None:
     try:
         turns = parse_goals(section.goals)
         if judgeless:
-            judgeless.check(section, texts)
+            judgeless.check(config, texts)
         else:
             backend = find_backend(config.annotate)
             if issubclass(backend, Oracle):
@@ -292,3 +291,5 @@ class SourcesConfig(NamedSources, Protocol):
     def seed(self) -> int: ...
     @property
     def annotate(self) -> AnnotateSection: ...
+    @property
+    def plugins(self) -> Mapping[str, Any]: ...  # their sections

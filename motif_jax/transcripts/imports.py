@@ -1,6 +1,6 @@
 """Reads published formats of conversations (docs/transcripts.md) as episodes; writes transcripts in TRL's formats.
 
-Errors name the file and the line. Pickles are never read. `contrib/tweets.py` reads tweeted games.
+Errors name the file and the line. Pickles are never read.
 """
 
 from __future__ import annotations

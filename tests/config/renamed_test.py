@@ -9,7 +9,7 @@ from motif_jax.experiment import defaults, tables
 from motif_jax.files import LAYOUT, write_json
 from motif_jax.run import read_record
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.quick, pytest.mark.repository]
 OLD, NEW = "policy.drrn.width", "drrn.width"
 
 

@@ -1,6 +1,7 @@
-"""Parts of online rewards: the store, what hosts tell each other, words, an earlier reward's opinion."""
+"""Parts of online rewards: the store, what hosts tell each other, an earlier reward's opinion."""
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,6 @@ from policy_rewards_test import MESSAGES, make_reward
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.captions import decode, encode
-from motif_jax.contrib.words.source import WordsSource
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt_source import Captioned, Reward
 from motif_jax.rewards.online import source as online_source
@@ -68,19 +68,20 @@ def make(tmp_path, goal="defaultgoal", **values):
     return OnlineSource.make(Setting(viewed(config), tmp_path, {}))
 
 
-@pytest.mark.parametrize("kind", ["retrieval", "words"])
-def test_the_goal_is_that_of_annotate_unless_there_is_a_schedule(tmp_path, kind):
-    (tmp_path / "tiny.vec").write_text("gold 1 0\nfight 0 1\n")
+def check_goals(make_source: Callable[..., OnlineSource], goal: str, other: str) -> None:
+    """Goals come from `annotate.goal` or from a schedule; `make_source` takes values of `policy.online`."""
 
     def shown(**values):
-        source = make(tmp_path, kind=kind, vectors=str(tmp_path / "tiny.vec"), floor=0.1, **values)
+        source = make_source(**values)
         show(source, "You find gold.", "You fight.")
         return source.about()["goal"], source.rewards(batch_of("You find gold.", "You fight."))[0].tolist()
 
-    goal = "gold" if kind == "retrieval" else "Collect gold"
-    other = "combat" if kind == "retrieval" else "Fight well"
     assert shown(goal=goal)[0] == goal
     assert shown(goal=goal) == shown(goals=f"{goal}@0") == shown(goal=other, goals=f"{goal}@0") != shown(goal=other)
+
+
+def test_the_goal_is_that_of_annotate_unless_there_is_a_schedule(tmp_path):
+    check_goals(lambda **values: make(tmp_path, kind="retrieval", **values), "gold", "combat")
 
 
 @pytest.mark.differs(
@@ -182,33 +183,6 @@ def test_hosts_exchange_their_news_before_the_first_one_fails(tmp_path, monkeypa
     with pytest.raises(ZeroDivisionError):
         source.advance(SimpleNamespace(steps=6), SimpleNamespace(count=2))
     assert len(sent) == 2  # its length, and the news
-
-
-@pytest.mark.differs(
-    "oni",
-    there="texts are split at white space alone and get fastText's token `</s>`; unknown words have subwords",
-    here="words are looked up without punctuation, and in lower case if the file lacks them as written; "
-    "unknown words are ignored",
-)
-def test_words_reward_closeness_to_the_goal(tmp_path):
-    (tmp_path / "tiny.vec").write_text("3 2\nnewt 1 0\ngold 0 1\nkill 1 1\n")
-    goals = "My gold is all@0,kill the newt now@10"
-    words = {"kind": "words", "vectors": str(tmp_path / "tiny.vec"), "goals": goals, "floor": 0.1}
-    source = make(tmp_path, **words)
-    assert isinstance(source, WordsSource)
-    shown = ["You kill the newt!", "Gold, gold!", "kill gold", "It's a wall.", "", "A newt."]
-    # The goal is (0, 1); the messages are (2, 1), (0, 2), (1, 2), nothing, nothing, (1, 0).
-    expected = [1 / 5**0.5, 1.0, 2 / 5**0.5, 0.0, 0.0, 0.0]
-    assert source.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
-    again = WordsSource.rebuild(source.arrays(), source.facts())  # without the file
-    assert again.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
-    assert again.about() == source.about()
-    source.advance(SimpleNamespace(steps=10), None)  # now the goal is (2, 1)
-    expected = [1.0, 1 / 5**0.5, 4 / 5, 0.0, 0.0, 2 / 5**0.5]
-    assert source.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
-    later = make(tmp_path, **words)
-    later.restore(source.arrays(), source.facts())
-    assert later.rewards(batch_of(*shown))[0].tolist() == pytest.approx(expected)
 
 
 def start_from(tmp_path, monkeypatch, **values):

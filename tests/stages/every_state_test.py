@@ -7,20 +7,17 @@ from train_policy_test import settings
 from motif_jax.devices.checkpoints import reading
 from motif_jax.devices.mesh import place
 from motif_jax.devices.parameters import leaves_by_path, rebuild
-from motif_jax.names import PROMPT_NETWORKS
-from motif_jax.networks.kinds import BY_SPECS, FIXED
+from motif_jax.networks.kinds import BY_SPECS, FIXED, LANGUAGE
 from motif_jax.rewards.source import make_sources
 from motif_jax.stages.train_policy.parts import PolicyCheckpoints, TrainingProgress, assemble, make_place
 
 
 def config_of(network):
-    if network not in PROMPT_NETWORKS:
+    if network != LANGUAGE:
         return settings(network=network, games_per_worker=4, rollout_length=2, batch_size=8)
-    config = get_config("glam_quickstart.py", "goto_small,drrn" if network == "drrn" else "goto_local,unread")
+    config = get_config("glam_quickstart.py", "goto_local,unread")
     config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 2, "batch_size": 8})
     config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8})
-    config.drrn.width = 8
-    config.drrn.update({"capacity": 64, "minibatch_size": 8})
     return config
 
 
@@ -42,9 +39,8 @@ def rollouts_of(config, parts, seed):
     }).rollouts  # fmt: skip
 
 
-@pytest.mark.parametrize("network", [*FIXED, *BY_SPECS, *PROMPT_NETWORKS])
-def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, tmp_path):
-    config = config_of(network)
+def check_goes_on(config, tmp_path):
+    """A network goes on from no steps and from its first update."""
     parts = assemble(viewed(config), tmp_path, make_sources, 1)
     frozen = parts.model.frozen
 
@@ -68,3 +64,8 @@ def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, 
     first = updated(new, 1)
     assert any(not np.array_equal(*pair) for pair in zip(*map(jax.tree.leaves, (new, first)), strict=True))
     assert_same_bits(updated(saved(first, TrainingProgress(env_steps=8, updates=1)), 2), updated(first, 2))
+
+
+@pytest.mark.parametrize("network", [*FIXED, *BY_SPECS, LANGUAGE])
+def test_every_network_goes_on_from_no_steps_and_from_its_first_update(network, tmp_path):
+    check_goes_on(config_of(network), tmp_path)

@@ -4,13 +4,10 @@ import csv
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import check_stage, get_config, refusal, run_stage
 from talks import write
 
-from motif_jax.contrib.tweets.reader import Tweet, find_rows, read_tweets, retrofit
-from motif_jax.envs.wordle.world import PATTERNS, Vocabulary
 from motif_jax.stages import export
 from motif_jax.stages.train_language.model import _episodes
 from motif_jax.structs import Episode, Turn
@@ -18,7 +15,6 @@ from motif_jax.transcripts import imports
 from motif_jax.transcripts.imports import FORMATS, read_lmrl, read_trl, write_trl
 
 pytestmark = pytest.mark.quick
-GREEN, YELLOW, BLACK, WHITE, ORANGE, BLUE = ["🟩", "🟨", "⬛", "⬜", "🟧", "🟦"]
 
 
 def refused(read, *names):
@@ -76,7 +72,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path, what):
         file.mkdir()
     elif what == "bytes":
         file.write_bytes(b"\xff\xfe\x80" * 9)
-    for read in (read_lmrl, imports.read_visdial, lambda file: imports.read_reddit([file]), read_tweets):
+    for read in (read_lmrl, imports.read_visdial, lambda file: imports.read_reddit([file])):
         refused(lambda read=read: read(file), str(file))
 
 
@@ -148,42 +144,6 @@ def test_comments_answer_others_and_are_rewarded_by_votes(tmp_path):
 def test_lines_that_are_no_comment_are_named(tmp_path, rows, header, sentence):
     file = comments(tmp_path, *rows, header=header)
     refused(lambda: imports.read_reddit([file]), str(file), sentence)
-
-
-# ---- tweets
-
-
-@pytest.mark.differs(
-    "ilql", there="the first six rows of squares of a tweet are a game", here="a tweet with more rows is left out"
-)
-def test_squares_of_all_colours_are_read_and_other_lines_are_not():
-    text = f"Wordle 210 3/6\n\n{BLACK * 5}\n{WHITE}{YELLOW}{BLUE}{GREEN}{ORANGE}\n{GREEN * 5}\n\nnice {GREEN * 5}"
-    assert find_rows(text) == ("bbbbb", "byygg", "ggggg")
-    assert find_rows(f"{GREEN * 4}\n{GREEN * 6}") == ()
-    assert find_rows("\n".join([BLACK * 5] * 7)) == ()  # seven rows are not a game
-    assert find_rows("no squares") == ()
-    assert find_rows(f"{GREEN * 5}\n{BLACK * 5}") == ()  # it was won before
-
-
-def test_tweets_are_games_of_a_puzzle(tmp_path):
-    header = ("wordle_id", "tweet_id", "date", "user", "text")
-    games = ("210", "1", "", "", f"{BLACK * 5}\n{GREEN * 5}"), ("211", "2", "", "", "no game")
-    file = comments(tmp_path, *games, header=header)
-    assert list(read_tweets(file)) == [Tweet(210, ("bbbbb", "ggggg"))]
-    file.write_text(file.read_text() + "x,,,,\n")
-    refused(lambda: read_tweets(file), "line 5 of")
-    file.write_text("1,2\n")
-    refused(lambda: read_tweets(file), "line 1 of")
-
-
-def test_words_are_drawn_that_show_the_colours_of_the_tweet():
-    colours_if = Vocabulary(("crane", "abide", "stork", "blimp", "crate")).colours_if
-    tweets = [Tweet(1, ("ybgbb", "ggggg")), Tweet(2, ("yyyyy", "ggggg")), Tweet(3, ("gggbg", "ggggg"))]
-    games = list(retrofit(tweets, colours_if, 5, np.random.default_rng(0), 50))
-    for tweet, hidden, guesses in games:
-        shown = [PATTERNS[colours] for colours in colours_if(hidden)[guesses]]
-        assert [text[1::3] for text in shown] == [*tweet.rows]
-    assert {tweet.puzzle for tweet, *_ in games} == {1, 3}  # no word has all letters of another
 
 
 # ---- to a store

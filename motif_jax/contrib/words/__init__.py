@@ -2,4 +2,8 @@
 
 from motif_jax.plugins import Plugin
 
-PLUGIN = Plugin(online_rewards={"words": "motif_jax.contrib.words.source:WordsSource"})
+PLUGIN = Plugin(
+    online_rewards={"words": "motif_jax.contrib.words.source:WordsSource"},
+    section="motif_jax.contrib.words.sections:WordsSection",
+    decides=("train_policy",),
+)

@@ -25,12 +25,12 @@ from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.rewards.learnt_source import Captioned, RewardTable, captioned_facts
-from motif_jax.rewards.section import SECTION, OnlineValues, check_past, online_section, parse_goals, turn_at
+from motif_jax.rewards.section import check_past, online_section, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, Setting
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import open_regular
 
-FLAG = f"{SECTION}.vectors"
+FLAG = "--config.words.vectors"
 MOST_WORDS = 1_000_000  # words read from a file; files begin with the most frequent ones
 LONGEST_LINE = 100_000  # bytes
 LEAST_NORM = 1e-8
@@ -52,24 +52,26 @@ class WordsSource(Captioned):
         self._start_turn(0)
 
     @staticmethod
-    def check(section: OnlineValues, texts: Texts) -> None:
-        if not Path(section.vectors).expanduser().is_file():
-            raise UserError(f"the kind 'words' needs a file of word vectors, not {section.vectors!r} ({FLAG})")
-        for turn in parse_goals(section.goals):
+    def check(config: Any, texts: Texts) -> None:
+        """See `check_choice` of rewards/section.py."""
+        vectors = config.plugins["words"].vectors
+        if not Path(vectors).expanduser().is_file():
+            raise UserError(f"the kind 'words' needs a file of word vectors, not {vectors!r} ({FLAG})")
+        for turn in parse_goals(online_section(config).goals):
             goal_text(texts, turn.goal)
 
     @classmethod
     def make(cls, setting: Setting) -> WordsSource:
-        section = online_section(setting.config)
-        vectors = read_vectors(Path(section.vectors).expanduser())
+        section, own = online_section(setting.config), setting.config.plugins["words"]
+        vectors = read_vectors(Path(own.vectors).expanduser())
         texts = texts_of(setting.config.env, setting.config.annotate.lexicon)
         sentences = [goal_text(texts, turn.goal) for turn in parse_goals(section.goals)]
         facts = captioned_facts(setting.config.policy) | {"kind": "words", "goals": section.goals}
-        facts |= {"floor": section.floor, "sentences": sentences, "size": len(next(iter(vectors.values())))}
+        facts |= {"floor": own.floor, "sentences": sentences, "size": len(next(iter(vectors.values())))}
         source = cls(facts, vectors)
         for text in sentences:
             if not np.any(source.embed(text)):
-                raise UserError(f"no word of the goal {text!r} has a vector in {section.vectors!r} ({FLAG})")
+                raise UserError(f"no word of the goal {text!r} has a vector in {own.vectors!r} ({FLAG})")
         return source
 
     @classmethod

@@ -7,7 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import LONG_S
+from conversation_test import check_conversation
 from lies import ESCAPE, nothing_is_printed, reply  # noqa: F401  a fixture
+from refusals_test import check_refused
+from text_world_test import check_players, check_pool
 from world_server import WorldServer
 
 from motif_jax.actors.recorder import play_episodes
@@ -178,3 +181,18 @@ def test_scenes_that_cannot_be_read_are_refused(tmp_path, text):
     (tmp_path / "broken.json").write_text(text)
     with pytest.raises(UserError, match=r"cannot read the scenes '.*broken.json': .*\(--config.env.options\)$"):
         remote("http://127.0.0.1:9", {"scenes": str(tmp_path / "broken.json")}).check()
+
+
+def test_the_world_is_played_like_others():
+    for workers in (0, 2):
+        check_pool("guessing", "asker+checker", workers)
+    check_players("guessing")
+    check_conversation({"world": "guessing"})
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ('{"timeout_s": 0}', "timeout_s must be a number from 0.001"),
+    ('{"enough": "x"}', "enough must be a number from 0 to 1"),
+])  # fmt: skip
+def test_options_are_checked(options, said, tmp_path):
+    check_refused("recording", {"env.world": "guessing", "env.options": options}, said, tmp_path)

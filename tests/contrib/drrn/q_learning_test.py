@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from general_test import check_packed
 from jax import export
 from linear_policy import make_rollouts
 
@@ -218,3 +219,7 @@ def test_values_are_those_of_a_slow_network_for_any_padding():
     wanted = [slow_values(network, prompt, names) for prompt in prompts]
     np.testing.assert_allclose(values(5, 3), wanted, atol=1e-5)
     np.testing.assert_allclose(values(9, 4), wanted, atol=1e-5)
+
+
+def test_it_plays_the_same_with_one_array_each_way():
+    check_packed(OPTIONS)

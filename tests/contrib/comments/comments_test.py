@@ -5,6 +5,8 @@ import json
 
 import pytest
 from lies import reply
+from refusals_test import check_refused
+from text_world_test import check_players, check_pool
 from world_server import WorldServer
 
 from motif_jax.actors.recorder import play_episodes
@@ -95,3 +97,17 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, message):
     (tmp_path / "scores.jsonl").write_text(lines)
     with pytest.raises(UserError, match=message):
         check_world({"world": "comments", "options": json.dumps({"scores": f"table:{tmp_path}/scores.jsonl"})})
+
+
+def test_the_world_is_played_like_others():
+    check_pool("comments", "kind:1,rude:2")
+    check_players("comments")
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ('{"patience_s": -1}', "patience_s must be a number from"),
+    ('{"unknown": "x"}', "unknown must be a number from -1e+0"),
+    ('{"scores": 3}', "scores must be text"),
+])  # fmt: skip
+def test_options_are_checked(options, said, tmp_path):
+    check_refused("recording", {"env.world": "comments", "env.options": options}, said, tmp_path)

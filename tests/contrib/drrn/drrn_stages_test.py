@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from conftest import get_config, last_checkpoint, run_stage
+from every_state_test import check_goes_on
 
 pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
 
@@ -17,7 +18,7 @@ VARIATION = "rewording=synonyms+actions=rotate"
 
 
 def config_of(steps):
-    config = get_config("glam_quickstart.py", "goto_small,drrn")
+    config = get_config("drrn_quickstart", "goto_small")
     config.env.max_episode_steps = 6
     config.env.babyai.window = 2
     config.policy.update({
@@ -114,3 +115,10 @@ def test_evaluation_with_variations_and_loading_from_a_checkpoint(trained):
     act = load_policy(trained)({"prompt": prompt})
     np.testing.assert_allclose(act.probabilities, row["probabilities"][name], atol=1e-4)
     assert act.value == pytest.approx(row["values"][name], abs=1e-3)
+
+
+def test_it_goes_on_from_no_steps_and_from_its_first_update(tmp_path):
+    config = config_of(64)
+    config.policy.update({"rollout_length": 2, "batch_size": 8})
+    config.drrn.capacity = 64
+    check_goes_on(config, tmp_path)
