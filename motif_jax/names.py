@@ -74,8 +74,10 @@ TRANSCRIPT_FORMATS = PLUGINS.names(
 PROTOCOLS = PLUGINS.names("protocols", {"task": "motif_jax.envs.protocols:OWN_GAMES"})  # of evaluation
 OWN_STAGES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
-    "audit", "write_reward", "report", "visualize", "export", "benchmark",
+    "write_reward", "report", "visualize", "export", "benchmark",
 )  # fmt: skip
+TRAINING_HOOKS = PLUGINS.names("training_hooks", {"probes": "motif_jax.stages.train_policy.hooks:Probes"})
+API = PLUGINS.names("api", {})  # beside api.py
 STAGES = PLUGINS.names("stages", {name: f"motif_jax.stages.{name}:STAGE" for name in OWN_STAGES})
 
 

@@ -44,6 +44,8 @@ class Plugin:
     transcript_formats: Names = field(default_factory=dict)  # transcripts/imports.py
     protocols: Names = field(default_factory=dict)  # of evaluation: envs/protocols.py
     stages: Names = field(default_factory=dict)  # stages/__init__.py
+    training_hooks: Names = field(default_factory=dict)  # stages/train_policy/hooks.py
+    api: Names = field(default_factory=dict)  # public names of the package: motif_jax.NAME
     section: str = ""  # module:Dataclass of the config's section with the plugin's name
     decides: tuple[str, ...] = ()  # stages whose results depend on the deciding values of the section
 

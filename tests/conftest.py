@@ -39,7 +39,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
 HERE = Path(__file__).parent
-HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies audit rewards"
+HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies rewards"
 for helpers in (*map(HERE.joinpath, HELPERS.split()), *HERE.glob("contrib/*/")):
     sys.path.insert(0, str(helpers))
 

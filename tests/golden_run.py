@@ -47,7 +47,7 @@ MOTIF = SMALL | {
 }  # fmt: skip
 ONI = SMALL | {
     "env.max_episode_steps": 300, "annotate.backend": "lexicon", "policy.online.batch_size": 16,
-    "policy.online.lessons_early": 2,
+    "policy.online.lessons_early": 2, "policy.online.audit_every_steps": 256,
 }  # fmt: skip
 TINY_MODEL = {"language.width": 8, "language.layers": 1, "language.heads": 2}
 GLAM = TRAINING | TINY_MODEL | {

@@ -21,7 +21,7 @@ from motif_jax.stages import NAMES
 pytestmark = pytest.mark.quick
 TABLES_OF_NAMES = [table for name, table in vars(names).items() if name.isupper() and isinstance(table, dict)]
 OF_CONTRIB = {  # every name that a folder of contrib declares, and its own
-    name: {name}.union(*plugin.tables().values())
+    name: {name}.union(*(names for table, names in plugin.tables().items() if table != "api"))  # in the config
     for name, plugin in names.PLUGINS.by_name.items()
     if (CONTRIB / name).is_dir()
 }
@@ -46,9 +46,8 @@ ARROWS = {
     "replays": set(),
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),
-    "audit": {"pages", "rewards"},
-    "contrib": {"annotation", "envs", "learner", "networks", "policies", "rewards", "stages", "transcripts"},
 }
+ARROWS["contrib"] = {*ARROWS, "stages"}
 # Stages wire any rooms; what they may take from each other:
 STAGES = {
     "collect": {"train_policy"},
@@ -60,8 +59,7 @@ STAGES = {
     "train_language": {"collect", "offline"},
     "train_values": {"offline", "train_language"},
     "evaluate": {"train_policy", "train_values"},
-    "audit": {"annotate", "evaluate"},
-    "write_reward": {"annotate", "audit", "evaluate", "train_policy"},
+    "write_reward": {"annotate", "evaluate", "train_policy"},
     "report": set(),
     "visualize": {"evaluate"},
     "export": {"collect", "evaluate", "train_policy", "train_reward"},
@@ -69,7 +67,7 @@ STAGES = {
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",
-    "motif_jax.audit.command": "the command motif-audit",
+    "motif_jax.contrib.audit.command": "the command motif-audit",
     "motif_jax.policies.chat": "the command motif-chat",
     "motif_jax.envs.arena_world": "worlds of a user's own, of TextArena",
     "motif_jax.envs.conversation": "integrations/",
@@ -142,7 +140,7 @@ def test_imports_follow_the_arrows():
                 continue
             complaint = f"{module} imports {other}, which tests/import_order_test.py does not allow"
             if not its_room or its_room == room != "stages":
-                above = ABOVE_ALL - ({"run"} if room == "stages" else set())
+                above = ABOVE_ALL - ({"run"} if room in ("stages", "contrib") else set())
                 assert other.split(".")[-1] not in above or not room, complaint
             elif room == "stages":
                 assert its_room != "stages" or its_stage in ("", stage, *STAGES.get(stage, ())), complaint
@@ -240,7 +238,7 @@ def test_names_are_looked_up_and_not_compared():
     """What is particular about a world, a network, an algorithm, a judge or a source is an answer of its object."""
     registered = {name for table in (*TABLES_OF_NAMES, RECIPES, JUDGED, SOURCES) for name in table}
     registered |= {*FIXED, *BY_SPECS}
-    registered -= names.STAGES.keys() | set().union(*OF_CONTRIB.values())
+    registered -= names.STAGES.keys() | names.API.keys() | set().union(*OF_CONTRIB.values())
     registered -= {"reference", "random", "score", "count", "return", "model", "linear"}  # words of many values
     found = {(module, name) for module in MODULES for name in compared_in(module) & registered}
     assert found == OTHER_MEANINGS.keys()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from motif_jax import names, plugins
+from motif_jax.files import read_lines
 from motif_jax.plugins import Plugin, Plugins
 from motif_jax.structs import UserError
 
@@ -31,6 +33,7 @@ STRANGER = {
             worlds={"yard": "stranger.parts:Yard"}, judges={"optimist": "stranger.parts:Optimist"},
             protocols={"short": "stranger.parts:SHORT"}, stages={"count_pairs": "stranger.parts:STAGE"},
             section="stranger.section:Section", decides=("collect",),
+            training_hooks={"steps": "stranger.hook:Steps"}, api={"yard": "stranger.parts:Yard"},
         )
         """,
     "stranger/section.py": """
@@ -46,6 +49,7 @@ STRANGER = {
         from motif_jax.annotation.backends import Rules
         from motif_jax.envs.protocols import ChangedGames
         from motif_jax.envs.toy import ToyWorld
+        from motif_jax.run import Run
         from motif_jax.stages import Experiment, Stage
 
         class Yard(ToyWorld):
@@ -60,11 +64,40 @@ STRANGER = {
             import numpy as np
             pairs = len(np.load(workdir / "dataset/data/message.npy", mmap_mode="r"))
             (workdir / "counted.txt").write_text(str(pairs * config.plugins["stranger"].factor))
+            stage = Run(workdir).stage("count_pairs", "counted")
+            stage.section("Counted pairs", f"<p>{pairs} pairs</p>")
+            stage.report()
 
         STAGE = Stage(
             config=Experiment, sections=(), check=lambda config: None, writes="", memory="", run=run,
             is_complete=lambda config, workdir: (workdir / "counted.txt").exists(), loads_jax=lambda config: False,
+            parts={"Counted pairs": "The reward"},
         )
+        """,
+    "stranger/hook.py": """
+        from motif_jax.stages.train_policy.hooks import TrainingHook
+
+        class Steps(TrainingHook):
+            "Counts the steps of the batches, and the rewards in their rollouts."
+            def __init__(self):
+                self.steps = self.rewards = 0
+
+            @classmethod
+            def begin(cls, watched):
+                return cls() if watched.config.plugins["stranger"].factor == 5 else TrainingHook()
+
+            def keep(self, arrays, rewards):
+                return arrays["reward"].size
+
+            def after_update(self, done, params, batch, kept):
+                self.steps, self.rewards = self.steps + batch.steps, self.rewards + kept
+
+            def figures(self):
+                return {"stranger/steps": self.steps, "stranger/rewards": self.rewards}
+
+            @staticmethod
+            def page(folder, rows):
+                return [f"<p>the stranger saw {row['stranger/steps']} steps</p>" for row in rows[-1:]]
         """,
 }
 
@@ -104,6 +137,22 @@ def test_a_strangers_package_is_installed_and_used_by_its_names(tmp_path):
     assert done.returncode == 0, done.stderr
     summary = json.loads((tmp_path / "run/evaluate/random-short/summary.json").read_text())
     assert (summary["rules"], summary["figures"]["steps"]["mean"]) == ("in three steps", 3)
+    training = {
+        "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "rollout_length": 8,
+        "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "train_for_env_steps": 256,
+    }  # fmt: skip
+    flags = [f"--config.policy.{name}={value}" for name, value in training.items()]
+    done = run(environment, *line, *flags, "--stage=train_policy,report", "--config.stranger.factor=5")
+    assert done.returncode == 0, done.stderr
+    *_, row = read_lines(tmp_path / "run/policy/metrics.jsonl")
+    assert row["stranger/steps"] == row["stranger/rewards"] == row["env_steps"] == 256
+    page = (tmp_path / "run/report/index.html").read_text()
+    assert "the stranger saw 256 steps" in page
+    titles = re.findall("<h2[^>]*>(.*?)</h2>", page)
+    assert titles.index("Training the agent") < titles.index("Counted pairs") < titles.index("Preferences")
+    code = "import motif_jax, sys; print(motif_jax.yard.name, 'yard' in dir(motif_jax), 'jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "yard True False\n"
     other = run(environment, *line, "--stage=collect", "--config.stranger.factor=4")
     assert other.returncode == 2
     assert "stranger.factor = 5, not 4" in other.stderr  # it decides the pairs

@@ -1,7 +1,7 @@
 """The planted faults as reward-scope sees them, beside `motif-audit`; reward-scope is in an environment of its own.
 
 python -m venv scope && scope/bin/pip install reward-scope==0.2.2
-PYTHONPATH=tests/audit python benchmarks/peers/run_reward_scope.py scope/bin/python 2    # seeds per fault and world
+PYTHONPATH=tests/contrib/audit python benchmarks/peers/run_reward_scope.py scope/bin/python 2   # seeds
 
 There are four times as many seeds without a fault. Its suite of detectors gets each step as its wrapper of gymnasium
 would give it, with its default values. The files have no actions, so its check of repeated actions is off; they have no
@@ -41,7 +41,7 @@ def main(python: str, seeds: int) -> None:
     """Prints the table of docs/results/audit.md: of both, the files with a report at all."""
     import planted_worlds
 
-    from motif_jax.audit.trajectories import audit_file
+    from motif_jax.contrib.audit.trajectories import audit_file
 
     print("| planted | files | motif-audit | reward-scope, any | without warnings | its alerts |")
     print("| --- | ---: | ---: | ---: | ---: | --- |")

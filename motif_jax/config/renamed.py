@@ -14,6 +14,7 @@ RENAMED = {  # the old name: the new one
     "policy.drrn.max_tokens": "drrn.max_tokens",
     "policy.replay.capacity": "drrn.capacity",
     "policy.replay.minibatch_size": "drrn.minibatch_size",
+    "policy.online.audit_every_steps": "audit.every_steps",
     "policy.online.vectors": "words.vectors",
 }
 CHOICES: dict[str, dict[str, str]] = {}  # by the new name of a value: its old choices, and the new ones

@@ -249,17 +249,3 @@ def noted(what: str, note: str) -> str:
 def folded(summary: str, text: str) -> str:
     """A long text behind a summary, shown on a click."""
     return f"<details><summary>{esc(summary)}</summary><pre>{esc(text)}</pre></details>"
-
-
-def findings_blocks(
-    findings: Sequence[Mapping[str, Any]], clear: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, Any]]
-) -> list[str]:
-    """Findings of an audit, worst first, as HTML.
-
-    `clear`: checks without a finding, and what they looked at. `skipped`: checks that could not be made, and why.
-    """
-    rows = [[esc(check["check"]), f"{esc(check['sentence'])}.", esc(check["advice"])] for check in findings]
-    body = [table(("check", "finding, worst first", "try"), rows) if rows else "<p><b>Nothing found.</b></p>"]
-    found = [f"{one['check']} ({one['about']})" if one["about"] else one["check"] for one in clear]
-    lists = ("Nothing found by", found), ("Not looked at", [f"{one['check']}: {one['why']}" for one in skipped])
-    return body + [f'<p class="soft">{what}: {esc("; ".join(named))}.</p>' for what, named in lists if named]

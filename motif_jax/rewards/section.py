@@ -131,7 +131,6 @@ class OnlineValues:
     attempts: int = value(3, Whole(1, 100), "attempts per question whose answers cannot be parsed")
     patience_s: float = value(30.0, Number(0.1, MANY_SECONDS), "seconds without answers until the judge counts as down")
     when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
-    audit_every_steps: int = value(500_000, Whole(0, 10**15), "audit the online reward every N steps; 0 disables")
     capacity: int = deciding(1_000_000, Whole(1, 100_000_000), "maximum number of captions; 0.6 kB each")
     # classification and ranking
     message: str = deciding("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks")

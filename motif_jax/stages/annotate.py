@@ -8,6 +8,8 @@ shards.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import math
 import os
 import time
@@ -23,9 +25,10 @@ import numpy as np
 import motif_jax
 from motif_jax.annotation import annotator, backends
 from motif_jax.annotation.annotator import Answered, Asking, AskingCounts, Incomplete, Question
-from motif_jax.annotation.backends import CaptionBackend, Lexicon, OpenBackend, Oracle, Prompted, of_nethack
+from motif_jax.annotation.backends import CaptionBackend, Lexicon, OpenBackend, Oracle, Prompted, of_nethack, open_judge
 from motif_jax.annotation.prompts import is_sentence
 from motif_jax.annotation.section import AnnotateSection
+from motif_jax.annotation.verdicts import PairAnswers, PairPlan
 from motif_jax.config.table import section
 from motif_jax.console import clean, print_line
 from motif_jax.envs.texts import GENERAL, texts_of
@@ -737,3 +740,55 @@ STAGE = Stage(
     # A language model runs on a server or in vLLM.
     loads_jax=lambda config: bool(config.annotate.order == "disagreement"),
 )
+
+
+# ---- the questions of other stages: each has a plan of its own, and keeps the answers in a file of its own
+
+WRITE_EVERY_S = 30.0
+UNREAD = -1.0  # an answer without a verdict
+
+
+def ask_pairs(config: AnnotateConfig, plan: PairPlan, file: Path, open_backend: OpenBackend, stage: str) -> PairAnswers:
+    """The answers to all questions of a plan, and to the repeats after them, each round as one stream.
+
+    The answer cache is not used; `file` keeps what a killed run was told.
+    """
+    count, texts = len(plan.questions), plan.questions + plan.repeated
+    if not texts:
+        return PairAnswers(np.zeros(0), np.zeros(0))
+    backend = make_backend(config, verdicts=True)
+    with contextlib.closing(open_judge(backend, None, AskingCounts(stage), open_backend)) as asking:
+        metadata = backend.identity() | {"model": asking.annotator.model}
+        stamp = hashlib.sha256(json.dumps([texts, metadata], sort_keys=True).encode()).hexdigest()
+        kept, kept_s = read_json(file) if file.exists() else {}, time.monotonic()
+        earlier = kept["answers"] if kept.get("stamp") == stamp else [None] * len(texts)
+        yes_of = np.array(earlier, np.float64)  # NaN without an answer
+        done = int((~np.isnan(yes_of)).sum())
+        print_line(f"{stage}: asks {plan.describe(backend.rates)}; {done:,} are answered")
+        progress = Progress(stage, len(texts), "answers", done)
+        due: dict[Question, int] = {}
+
+        def take(answered: Answered) -> None:
+            nonlocal kept_s, done
+            if not answered.answer.refused:
+                yes = answered.answer.yes
+                yes_of[due[answered.question]] = UNREAD if yes is None else yes
+                done += 1
+            if time.monotonic() - kept_s > WRITE_EVERY_S:
+                write_json(file, {"stamp": stamp, "answers": yes_of})
+                kept_s = time.monotonic()
+            progress.update(done)
+
+        try:
+            for first, last in ((0, count), (count, len(texts))):
+                due = {Question(*texts[at]): at for at in range(first, last) if np.isnan(yes_of[at])}
+                asking.ask(due, take)
+        except Incomplete as stopped:
+            raise UserError(
+                f"{stopped}; {done:,} of {len(texts):,} questions are answered, and the same command goes on from there"
+            ) from None
+        finally:
+            progress.close()
+            write_json(file, {"stamp": stamp, "answers": yes_of})
+    yes_of[yes_of == UNREAD] = np.nan
+    return PairAnswers(yes_of[:count], yes_of[count:], len(texts) - done)

@@ -46,21 +46,20 @@ from motif_jax.pages.blocks import (
 from motif_jax.pages.charts import COLOURS, curves, reach, track
 from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Players, Watched, estimate
 from motif_jax.run import Head, Run
-from motif_jax.stages import Experiment, Stage, without_lock
+from motif_jax.stages import NAMES, Experiment, Stage, find_stage, without_lock
 from motif_jax.structs import Need, UserError
 from motif_jax.system.runs import PlannedRun
 
 FLAG = "--config.report.runs"
 PARTS = {  # titles of sections in the order of the page, and the stages that are expected to write them
     "Watch it play": "evaluate", "Runs side by side": "", "Decoding with values": "", "Token by token": "",
-    "Evaluation": "evaluate", "Training the agent": "train_policy", "The audit": "audit", "The judge": "",
-    "The written reward": "write_reward", "The reward": "train_reward", "Preferences": "annotate",
-    "Learning from transcripts": "train_values", "The transcripts": "collect", "The dataset": "collect",
-    "What it ran on": "",
+    "Evaluation": "evaluate", "Training the agent": "train_policy", "The judge": "", "The reward": "train_reward",
+    "Preferences": "annotate", "Learning from transcripts": "train_values", "The transcripts": "collect",
+    "The dataset": "collect", "What it ran on": "",
 }  # fmt: skip
 STAGES = (  # in the order of their figures on the first screen; of two equal titles, the later stage's counts
     "collect", "check_judge", "annotate", "write_reward", "train_reward", "train_language", "train_values", "evaluate",
-    "train_policy", "audit",
+    "train_policy",
 )  # fmt: skip
 ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # not compared: curves that do not show behaviour
 
@@ -115,6 +114,16 @@ def run(config: ReportConfig, workdir: Path) -> None:
     print_line(f"report: {file}")
 
 
+def every_part() -> dict[str, str]:
+    """PARTS and those that stages declare, each behind the part that it names, or else near the end."""
+    order, by = [*PARTS], dict(PARTS)
+    for stage in NAMES:
+        for title, before in find_stage(stage).parts.items():
+            order.insert(order.index(before) + 1 if before in order else len(order) - 1, title)
+            by[title] = stage
+    return {title: by[title] for title in order}
+
+
 def compose(config: ReportConfig, workdir: Path) -> str:
     """The whole page as HTML."""
     others = [path for path in other_runs(config) if path.resolve() != workdir.resolve()]
@@ -123,7 +132,8 @@ def compose(config: ReportConfig, workdir: Path) -> str:
     watched = Run(record.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
     played = [(one.path == ".", watched[one.name]) for one in record.players[""] if one.name in watched]
     replays = figures.replay_blocks(played, config.report.replays)
-    parts: dict[str, list[str]] = {title: [] for title in PARTS}
+    expected = every_part()
+    parts: dict[str, list[str]] = {title: [] for title in expected}
     parts["Watch it play"], parts["What it ran on"] = replays, ran_on(record)
     if len(runs) > 1:
         parts["Runs side by side"] = side_by_side(by_name(runs), workdir / "report")
@@ -133,7 +143,7 @@ def compose(config: ReportConfig, workdir: Path) -> str:
     optional = "The dataset" if in_words else "The transcripts"
     missing = [
         f"{title} (--stage={stage})"
-        for title, stage in reversed(PARTS.items())
+        for title, stage in reversed(expected.items())
         if stage in config.stages and not parts[title] and title != optional
     ]
     # The first screen: title, one paragraph, and the agent's figures beside those of random play.

@@ -10,9 +10,6 @@ from tqdm import tqdm
 
 from motif_jax.console import clean, print_line
 
-# Files of a policy's directory: its probabilities for fixed prompts, by update; and these prompts.
-PROBES, PROMPTS = "probes.jsonl", "probes.json"
-
 
 class Timers:
     """Seconds spent per named activity: `with timers("policy"): ...`."""

@@ -16,7 +16,7 @@ from conftest import get_config, refusal, run_stage
 import motif_jax
 from examples.conversations import judge
 from motif_jax import experiment
-from motif_jax.contrib.judge import completion, user_text
+from motif_jax.annotation.rule_server import completion, user_text
 from motif_jax.files import checkpoint_steps
 from motif_jax.offline.mdp import token_steps
 from motif_jax.offline.recipes import recipe_of

@@ -32,7 +32,6 @@ STAGES = {  # by what is tried: the stage, a config below configs/ with its argu
     "glam, evaluated": ("evaluate", "glam_quickstart", "goto_local,unread", {}),
     "evaluate": ("evaluate", "motif", "score", {}),
     "written": ("evaluate", "ilql", "wordle", {}),
-    "audit": ("audit", "motif", "score", {}),
     "report": ("report", "motif", "score", {}),
     "export": ("export", "motif", "score", {}),
     "cloning": ("train_language", "motif", "score", {"transcripts.import_from": __file__}),
@@ -162,9 +161,6 @@ ROWS = [
     ("evaluate", {"evaluate.beside": f"random,{HERE}@3"}, f"there is no policy in {HERE!r}"),
     ("evaluate", {"policy.reward_dir": HERE}, f"there is no reward in {HERE!r}"),
     ("written", {"evaluate.policy": HERE}, f"there are no values in {HERE!r}"),
-    ("audit", {"audit.second_reward_dir": HERE}, f"there is no reward in {HERE!r}"),
-    ("audit", {"audit.second_judge": f"model:{HERE}"}, "there is no config.json in"),
-    ("audit", {"audit.trajectories": __file__, "audit.second_judge": "rules"}, "is audited alone"),
     ("report", {"report.runs": "/nowhere"}, "there is no workdir '/nowhere'"),
     ("export", {"export.to": HERE}, "exists already, or has other files"),
     ("export", {"export.to": f"{__file__}/release"}, "is not a directory (--config.export.to)"),
@@ -233,7 +229,7 @@ def test_what_an_earlier_stage_may_still_write_is_not_missed(tmp_path):
 def test_a_place_for_answers_is_needed_by_the_stage_that_keeps_them(tmp_path):
     config = get_config("motif.py", "toy", annotate__backend="server", annotate__cache_dir=f"{__file__}/x")
     refusal(lambda: experiment.check(config.to_dict(), ["annotate"], tmp_path), "nothing can be written into")
-    experiment.check(config.to_dict(), ["audit"], tmp_path)
+    experiment.check(config.to_dict(), ["evaluate"], tmp_path)
 
 
 def test_a_complete_stage_needs_nothing(tmp_path):

@@ -23,6 +23,7 @@ from motif_jax.networks.kinds import find_prompt_network
 from motif_jax.rewards.source import make_sources
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy import STAGE, Policy, TrainConfig, finished, takes_turns
+from motif_jax.stages.train_policy.hooks import Hooks, Watched
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_policy.parts import (
     MetricsCollector,
@@ -32,7 +33,6 @@ from motif_jax.stages.train_policy.parts import (
     assemble,
     at_position,
     make_player,
-    make_probes,
     make_rollout_loop,
     open_pool,
     start_or_resume,
@@ -85,17 +85,15 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
     player.swap(player.prepare(params, done.updates), wait=True)
     anneals = (section.anneal_learning_rate_to, section.anneal_exploration_to) != (1.0, 1.0)
     with contextlib.ExitStack() as stack:
-        every = section.probe_every if host == 0 else 0
-        ask_probes = make_probes(model, parts.world, folder, every, done.env_steps)
-        if not done.updates:
-            ask_probes(params, done)
+        hooks = Hooks(Watched(config, parts, model, params, done, folder), writes=host == 0)
         pool = stack.enter_context(open_pool(config, parts, player, host * EPISODES_PER_HOST + done.next_episode))
-        rollout_loop = stack.enter_context(contextlib.closing(make_rollout_loop(section, parts, pool, player)))
+        rollout_loop = make_rollout_loop(section, parts, pool, player, hooks.keep)
+        stack.callback(rollout_loop.close)
         trace = stack.enter_context(contextlib.closing(Trace(config.profile, folder / "profile")))
         row_file = stack.enter_context(
             stage.metrics("env_steps", done.env_steps, section.tensorboard, section.wandb, config, "policy")
         )
-        collector = MetricsCollector(section, folder, done, parts, pool, rollout_loop, row_file)
+        collector = MetricsCollector(section, folder, done, parts, pool, rollout_loop, row_file, hooks.figures)
         stack.callback(collector.close)
 
         # ---- learn
@@ -152,7 +150,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             # the reward sources learn
             with saved_on_error(checkpoints, state, done):
                 parts.sources.advance(batch, hosts)
-            ask_probes(params, done)
+                hooks.after_update(done, params, batch)
 
             # log one update late, so as not to wait for the device; save
             broken = collector.read_metrics()

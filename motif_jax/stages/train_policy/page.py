@@ -12,13 +12,12 @@ from typing import Any
 
 from motif_jax.annotation.annotator import too_few
 from motif_jax.envs import worlds
-from motif_jax.files import read_json, read_lines
+from motif_jax.files import read_json
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.pages.blocks import (
     amount,
     duration,
     esc,
-    findings_blocks,
     folded,
     in_words,
     machine_words,
@@ -27,13 +26,13 @@ from motif_jax.pages.blocks import (
     table,
     tiles,
 )
-from motif_jax.pages.charts import COLOURS, Level, Point, curves
+from motif_jax.pages.charts import COLOURS, Level, curves
 from motif_jax.pages.figures import SUMMARIES, Player, all_metrics, arranged, chance_of, curve, curves_of, own_of
 from motif_jax.rewards.registry import LEARNT, MIXTURES, ONLINE, PREFIX, SOURCES, parse_sources, program_title
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
 from motif_jax.run import METRICS, Head, Run, date_of
 from motif_jax.stages.annotate import JUDGES, aim_of
-from motif_jax.system.metrics import PROBES, PROMPTS
+from motif_jax.stages.train_policy.hooks import blocks_of_hooks
 
 TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts
 GAME_REWARD = "the game"  # the title of the game's own reward, beside those of SOURCES
@@ -50,10 +49,8 @@ THREADS = (  # activities of each thread, by metric time/NAME; shares of the who
     ("The workers", {"workers_wait": "waiting for actions"}),
 )  # fmt: skip
 LEARNT_RETURN = "episode/intrinsic_return"
-LEAST = 0.02  # actions with lower probabilities throughout are left out
 CELL = '<span style="background:color-mix(in srgb, var(--first) {1}, transparent);padding:.2em .5em">{0:.4f}</span>'
 OPINIONS, ASKED = "opinions.jsonl", 20  # the answers of the judge, and how many are shown
-WORTHS = {1.0: "better than nothing", 0.0: "neutral", -1.0: "worse than nothing", None: "no label"}
 
 Rows = Sequence[Mapping[str, Any]]
 Facts = Mapping[str, Any]
@@ -82,7 +79,7 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
         with (stage.path / OPINIONS).open("rb") as lines:
             newest = reversed(collections.deque(lines, ASKED + 1))  # only these are parsed, as there may be many
         judged = [json.loads(line) for line in newest if line.endswith(b"\n")][:ASKED]
-        stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged, stage.path))
+        stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged))
         aims = [aim_of(turn.goal) for turn in parse_goals(online["goals"])]
         who = " and ".join(JUDGES.get(name, name) for name in _judges(judged))
         judge = Head(goal=_schedule(online), judge=esc(who), aim=", then ".join(filter(None, aims)) or None)
@@ -219,7 +216,7 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
             charts.append(curves({title: points}, "steps", title=title, note="per episode", levels=levels))
     return [
         _rewards(settings), *_programs(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>',
-        *_options(rows, settings), *_probes(folder), *_time(rows), all_metrics(rows),
+        *_options(rows, settings), *blocks_of_hooks(folder, rows), *_time(rows), all_metrics(rows),
     ]  # fmt: skip
 
 
@@ -278,29 +275,6 @@ def _time(rows: Rows) -> list[str]:
     return body
 
 
-def _probes(folder: Path) -> list[str]:
-    """A chart for each fixed prompt, with a line for each action, as HTML; empty if there are none."""
-    if not (folder / PROBES).exists():
-        return []
-    names = read_json(folder / PROMPTS)["actions"]
-    probabilities: dict[str, dict[str, list[Point]]] = {}  # by prompt and action: (steps, probability of the action)
-    for row in read_lines(folder / PROBES):
-        for prompt, odds in row["probabilities"].items():
-            lines = probabilities.setdefault(prompt, {name: [] for name in names})
-            for name, odd in zip(names, odds, strict=True):
-                lines[name].append((row["env_steps"], odd))
-    colours = dict(zip(names, COLOURS * len(names), strict=False))
-    charts = []
-    for prompt, lines in probabilities.items():
-        shown = {name: points for name, points in lines.items() if max(odd for _, odd in points) >= LEAST}
-        charts.append(curves(shown, "steps", 0.0, 1.0, title=prompt, colours=colours))
-    return [
-        "<h3>Fixed prompts</h3>",
-        '<p class="soft">Probabilities of the actions after each of these prompts.</p>',
-        f'<div class="charts">{"".join(charts)}</div>',
-    ]
-
-
 def _options(rows: Rows, settings: Facts) -> list[str]:
     """The time and rewards of each option, as HTML; empty for a policy without options."""
     rows = [row for row in rows if any(name.startswith("option/") for name in row)]
@@ -340,7 +314,7 @@ def _options(rows: Rows, settings: Facts) -> list[str]:
 # ---- the judge
 
 
-def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]], folder: Path) -> list[str]:
+def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]]) -> list[str]:
     """The part on the judge, as HTML. `judged`: the last answers, the newest first."""
     last, steps = rows[-1], max(steps, 1)
 
@@ -369,7 +343,6 @@ def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]], 
         ({"median": line("age_s_p50"), "95 %": line("age_s_p95")}, "Age of labels", "s since first seen"),
         ({"waiting": line("waiting")}, "Questions that wait", ""),
         ({"helpful": line("yes_share", 100)}, "Answers that are yes", "%"),
-        ({"neutral": line("audit_neutral", 100)}, "Pay for neutral captions", "% of the pay, by the labels then"),
         ({"down": line("down_s")}, "The judge is down", "s"),
         ({"accuracy": line("accuracy", 100)}, "Accuracy of the network", "% of lessons' labels"),
     ]
@@ -382,22 +355,7 @@ def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]], 
     kind += f": captions against {against}" if asks_pairs(kind) else ""
     asked = " · ".join([kind, *(f"asked: {name}" for name in _judges(judged)), f"goal: {_schedule(online)}"])
     body = [f'<p class="soft">{esc(asked)}</p>', tiles(figures), f'<div class="charts">{"".join(drawn)}</div>']
-    if (folder / "audit.jsonl").exists() and (audits := [*read_lines(folder / "audit.jsonl")]):
-        body += ["<h3>The last audit during training</h3>", *audit_blocks(audits[-1])]
     return [*body, "<h3>Asked last</h3>", answers(judged)] if judged else body
-
-
-def audit_blocks(audit: Facts) -> list[str]:
-    """The last audit during training, as HTML."""
-    when = f"at {audit['env_steps']:,} steps, over the last {audit['episodes']:,} episodes"
-    body = [f'<p class="soft">{when} · goal: {esc(audit["goal"])}</p>']
-    body += findings_blocks(audit["findings"], [], audit["not_looked_at"])
-    cells = [
-        [f"{one['share']:.1%}", esc(one["captions"]), f"{one['times']:,}", WORTHS[one["worth"]]]
-        for one in audit["paid"]
-    ]
-    head = ("share of the pay", "captions", "times paid", "to the judge")
-    return [*body, table(head, cells, numbers=(2,))] if cells else body
 
 
 def _schedule(online: Facts) -> str:

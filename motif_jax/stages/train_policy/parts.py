@@ -1,4 +1,4 @@
-"""What the training loop is made of: parts from the config, checkpoints, batches, metrics, probes, audits."""
+"""What the training loop is made of: parts from the config, checkpoints, batches, metrics."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -21,11 +22,8 @@ import motif_jax
 from motif_jax.actors.acting import Arrays, AsyncLoop, OverlappedLoop, RolloutBatch, RolloutLoop, SyncLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.worker import ENDED
-from motif_jax.audit.findings import Steps
-from motif_jax.audit.judge import audit_in_flight
-from motif_jax.captions import decode
 from motif_jax.config.table import table_of
-from motif_jax.console import clean, print_line
+from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import (
@@ -41,19 +39,18 @@ from motif_jax.devices.mesh import (
     shardings,
 )
 from motif_jax.devices.parameters import keys_of, leaves_by_path, rebuild
-from motif_jax.envs.world import SeedStream, World, space_of, to_row, waited
+from motif_jax.envs.world import SeedStream, World, space_of, waited
 from motif_jax.envs.worlds import make_world
-from motif_jax.files import json_line, keep_lines, to_plain, write_json, write_whole
+from motif_jax.files import to_plain, write_whole
 from motif_jax.learner.losses import calls_of
 from motif_jax.learner.options import Control
 from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_algorithm
 from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
 from motif_jax.networks.actions import CHOICES
-from motif_jax.networks.kinds import BY_SPECS, PROMPT, find_prompt_network, is_own, to_record
-from motif_jax.policies.model import EpisodePlayer, Model, PolicyPlayer, make_policy_model, probabilities, read_policy
+from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
+from motif_jax.policies.model import EpisodePlayer, Model, PolicyPlayer, make_policy_model, read_policy
 from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
-from motif_jax.rewards.online.source import OnlineSource
-from motif_jax.rewards.registry import GAME, LEARNT, ONLINE, OptionPlan, behaviours_of, find_plan, return_name
+from motif_jax.rewards.registry import GAME, LEARNT, OptionPlan, behaviours_of, find_plan, return_name
 from motif_jax.rewards.source import RewardSources, Setting, trusted_classes
 from motif_jax.run import Metrics
 from motif_jax.stages import make_pool, workers_of
@@ -68,7 +65,7 @@ from motif_jax.stages.train_policy import (
     takes_turns,
 )
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError, naming
-from motif_jax.system.metrics import PROBES, PROMPTS, Progress, resident_mib
+from motif_jax.system.metrics import Progress, resident_mib
 
 FAR_AHEAD = 32  # batches; the published system's settings make about 8
 
@@ -94,7 +91,6 @@ class TrainerParts(NamedTuple):
     spec: dict[str, Any]  # of the network, as checkpoints hold it
     model: Model
     sources: RewardSources
-    audited: OnlineSource | None  # the online reward, if its pay is audited
     learner: Settings
     plan: OptionPlan | None  # of a policy with options
     grouped: Grouped | None  # of grpo and gigpo
@@ -115,8 +111,6 @@ def assemble(
     mix, plan = make_mix(section, None), find_plan(config)
     spec, model = make_network(config, world, workdir, plan)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
-    online = sources.get(ONLINE)
-    audited = online if section.online.audit_every_steps and isinstance(online, OnlineSource) else None
     values = {name: getattr(section, name) for name in table_of(LearnerSection)}
     learner = Settings(**values, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
     if plan and max(plan.lengths) > section.rollout_length:
@@ -131,9 +125,7 @@ def assemble(
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return TrainerParts(
-        env, world, mesh, rollouts, spec, model, sources, audited, learner, plan, grouped, make_state, mapped
-    )
+    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, plan, grouped, make_state, mapped)
 
 
 def make_network(
@@ -192,9 +184,12 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
     return pool
 
 
-def make_rollout_loop(section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer) -> RolloutLoop:
-    """Makes the loop that turns the games of `pool` into batches for the learner."""
-    inputs = pool, player, parts.rollouts, make_place(parts)
+def make_rollout_loop(
+    section: Policy, parts: TrainerParts, pool: ActorPool, player: PolicyPlayer,
+    keep: Keep = lambda arrays, rewards: {},
+) -> RolloutLoop:  # fmt: skip
+    """Makes the loop that turns the games of `pool` into batches for the learner; `keep`: see `make_place`."""
+    inputs = pool, player, parts.rollouts, make_place(parts, keep)
     if isinstance(player, EpisodePlayer):
         return SyncLoop(*inputs, player.begin)
     if not takes_turns(section):
@@ -297,6 +292,9 @@ NO_EPISODE = -1  # for a column in which no episode ended
 AT_LEAST = 64  # steps of a batch without padding, so that few sizes are compiled
 
 
+Keep = Callable[[Arrays, Mapping[str, np.ndarray]], Mapping[str, Any]]  # of rollouts and their rewards by source
+
+
 class PlacedBatch(NamedTuple):
     """A batch on the device, and figures about it on the host."""
 
@@ -306,11 +304,14 @@ class PlacedBatch(NamedTuple):
     first: np.ndarray  # whether each rollout begins with an episode. [B]
     played: np.ndarray  # whether the game was played; else it waited, for a decision or other games. [T, B] bool
     turns: np.ndarray | None = None  # `turn_figures` of a policy with options. [K, K + 3]
-    paid_messages: np.ndarray | None = None  # of the steps with a positive online reward, if it is audited. [P, 256]
+    kept: Mapping[str, Any] = MappingProxyType({})  # what hooks of the training keep of the arrays (hooks.py)
 
 
-def make_place(parts: TrainerParts) -> Callable[[Arrays], PlacedBatch]:
-    """Makes the function that rewards the arrays of rollouts and places them on the devices."""
+def make_place(parts: TrainerParts, keep: Keep = lambda arrays, rewards: {}) -> Callable[[Arrays], PlacedBatch]:
+    """Makes the function that rewards the arrays of rollouts and places them on the devices.
+
+    `keep` gives what stays on the host beside that, as `PlacedBatch.kept`.
+    """
     model, sources, mesh, plan, grouped = parts.model, parts.sources, parts.mesh, parts.plan, parts.grouped
     cuts = find_algorithm(parts.learner.algorithm).cuts_steps
     alone = jax.process_count() == 1 and batch_parts(mesh) == mesh.shape[DATA]  # hosts need equal shapes
@@ -323,7 +324,7 @@ def make_place(parts: TrainerParts) -> Callable[[Arrays], PlacedBatch]:
         played = ~waited(arrays["action"])
         if plan or grouped:
             rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
-        paid = arrays[parts.audited.message][: len(played)][rewards[ONLINE] > 0] if parts.audited else None
+        kept = keep(arrays, rewards)
         seen = {key: arrays[key] for key in model.reads}
         rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays and key not in seen}
         observations = model.encode(seen)
@@ -338,7 +339,7 @@ def make_place(parts: TrainerParts) -> Callable[[Arrays], PlacedBatch]:
             rows = in_groups(rows, arrays[ENDED], seen, grouped)
         return PlacedBatch(
             rollouts=shard(Rollouts(**rows), mesh, axis=1), rewards=rewards, first=arrays["first"][0], played=played,
-            ended=arrays["terminated"] | arrays["truncated"], paid_messages=paid,
+            ended=arrays["terminated"] | arrays["truncated"], kept=kept,
             turns=turn_figures(plan, arrays, rewards) if plan else None,
         )  # fmt: skip
 
@@ -514,10 +515,10 @@ class MetricsCollector:
 
     def __init__(
         self, section: Policy, folder: Path, done: TrainingProgress, parts: TrainerParts, pool: ActorPool,
-        rollout_loop: RolloutLoop, metrics: Metrics | None,
+        rollout_loop: RolloutLoop, metrics: Metrics | None, more: Callable[[], Mapping[str, float]],
     ):  # fmt: skip
-        """Goes on after `done`. `folder`: for the rows of audits. `metrics`: None on other hosts than the first."""
-        self._section, self._sources, self._metrics = section, parts.sources, metrics
+        """Goes on after `done`. `metrics`: None on other hosts than the first. `more`: figures for a row of them."""
+        self._section, self._sources, self._metrics, self._more = section, parts.sources, metrics, more
         self._options = parts.plan.names if parts.plan else ()
         self._unpaid = 0 if parts.plan else None  # steps until the controller was paid; None: it was, or no controller
         self.figures = tuple(pool.world.figures)  # names of the world's figures
@@ -529,14 +530,9 @@ class MetricsCollector:
         self._seen, self._told = (0, 0.0), False
         total = None if section.train_for_seconds else section.train_for_env_steps
         self._bar: Any = metrics and Progress("train_policy", total, "steps", done.env_steps)
-        self._audit: FlightAudit | None = None
         # an update that the device may not have finished: its number, the steps after it, its batch and metrics
         self._pending: tuple[int, int, RolloutBatch, dict[str, jax.Array]] | None = None
         self._folder = folder
-        if metrics:
-            keep_lines(folder / AUDITS, "env_steps", done.env_steps)  # also if audits are off now
-        if metrics and parts.audited:
-            self._audit = FlightAudit(parts.audited, section.online.audit_every_steps, folder, done.env_steps)
         self.clear()
 
     def clear(self) -> None:
@@ -574,7 +570,7 @@ class MetricsCollector:
             "steps_per_s": round((done.env_steps - self._steps) / seconds, 1),
             "episode/all": done.episodes,
         }
-        row |= self._sources.figures() | (self._audit.figures() if self._audit else {})
+        row |= self._sources.figures() | self._more()
         for name in self._updates[-1] if self._updates else ():
             values = [metrics[name] for metrics in self._updates]
             row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
@@ -640,7 +636,7 @@ class MetricsCollector:
         )
 
     def after_update(self, done: TrainingProgress, batch: RolloutBatch, metrics: dict[str, jax.Array]) -> None:
-        """Takes a batch to audit, updates the progress line, and writes a row if `log_every_s` have passed.
+        """Updates the progress line, and writes a row if `log_every_s` have passed.
 
         The row is of the updates before: their `metrics` are read one update late, so as not to wait for the device.
         """
@@ -648,8 +644,6 @@ class MetricsCollector:
         if self._metrics is None:
             self.clear()  # rows are the first host's
             return
-        if self._audit:
-            self._audit.after_update(done.env_steps, batch)
         if self._unpaid is not None and self._unpaid >= UNPAID:
             self._unpaid = None  # said once
             what = f"the controller received no reward in {UNPAID:,} steps"
@@ -699,40 +693,6 @@ def summarise_recent(ended: list[Ended], figures: Sequence[str]) -> dict[str, An
     return {"count": len(infos)} | {name: float(np.mean(own)) if own else None for name, own in values.items()}
 
 
-def make_probes(
-    model: Model, world: World, folder: Path, every: int, env_steps: int
-) -> Callable[[Any, TrainingProgress], None]:
-    """Makes the function that records the outputs for the world's `probes`, if a row is due after this update.
-
-    It writes nothing for other worlds, for networks that do not read prompts, or if `every` is 0. Rows after
-    `env_steps`, where training resumes, are removed. A row of `policy/probes.jsonl`, with probabilities in the order of
-    actions: {"env_steps": 1280, "updates": 1, "probabilities": {"it is ahead": [0.1, ...], ...}, "values": {...}}
-    """
-    probes = dict(getattr(world, "probes", {})) if PROMPT in model.reads and every else {}
-    if not probes:
-        return lambda params, done: None
-    width = max(len(prompt.encode()) for prompt in probes.values())
-    seen = model.encode({PROMPT: np.stack([to_row(prompt, width) for prompt in probes.values()])})
-    first, core = np.ones(len(probes), bool), np.zeros((len(probes), model.core_size), np.float32)
-    prepare, step = jax.jit(model.prepare), jax.jit(model.step)
-    keep_lines(folder / PROBES, "env_steps", env_steps or -1)  # a new run writes the row of step 0 again
-    write_json(folder / PROMPTS, {"actions": list(world.action_names), "prompts": probes})
-
-    def ask(params: Any, done: TrainingProgress) -> None:
-        if done.updates % every:
-            return
-        weights = params, model.frozen
-        logits, values, _ = step(*weights, seen, first, core, prepare(*weights))
-        odds = probabilities(np.asarray(logits, np.float64))
-        row: dict[str, Any] = {"env_steps": done.env_steps, "updates": done.updates}
-        row |= {"probabilities": dict(zip(probes, odds.round(5).tolist(), strict=True))}
-        row |= {"values": dict(zip(probes, np.asarray(values, np.float64).round(4).tolist(), strict=True))}
-        with open(folder / PROBES, "a") as file:
-            file.write(json_line(row))
-
-    return ask
-
-
 class Trace:
     """Traces some updates for XProf, TensorBoard or Perfetto."""
 
@@ -757,109 +717,3 @@ class Trace:
             jax.profiler.stop_trace()
             self._open = False
             print_line(f"train_policy: a trace of the device's work is in {self._folder}")
-
-
-# ---- audits of the online reward during training: which captions it rewarded in recent episodes (audit/judge.py)
-#
-# Only the first host audits, and only its own games. `policy/audit.jsonl` has one row for each audit. A resumed run
-# begins with new games, so it begins with new episodes here, too.
-
-AUDITS = "audit.jsonl"  # in the policy's directory
-AUDITED = 100  # episodes that are looked at
-MOST_PAID = 1_000_000  # paid steps in memory
-TOLD = 3  # findings of one audit in the terminal
-
-
-class Episodes:
-    """The paid steps of the last episodes that ended, and of those that are open."""
-
-    def __init__(self) -> None:
-        self.ended: collections.deque[int] = collections.deque(maxlen=AUDITED)  # numbers of episodes, which ascend
-        self._last: dict[Group, np.ndarray] = {}  # each game's last episode. [E]
-        nothing = np.zeros(0, np.int64)
-        self._steps = [Steps(nothing, nothing, nothing.astype(np.float32))]  # by rollout
-        self._next = self._kept = 0  # number for the next episode; number of steps in `_steps`
-
-    def add(self, batch: RolloutBatch, caption: np.ndarray, pay: np.ndarray) -> None:
-        """Adds the steps of a batch; captions below 0 are left out. [T, B] each"""
-        for group, columns in columns_of(batch):
-            first, ended = batch.arrays.first[columns], batch.arrays.ended[:, columns]
-            before = np.cumsum(ended, 0) - ended  # episodes that ended before each step. [T, E]
-            begun = self._next + before * len(first) + np.arange(len(first))
-            goes_on = (before == 0) & ~first  # an episode that an earlier rollout began
-            episode = np.where(goes_on, self._last.get(group, begun[0]), begun)
-            self._last[group] = episode[-1]
-            self._next += ended.size
-            self.ended.extend(episode[ended].tolist())
-            paid = caption[:, columns] >= 0
-            if paid.any():
-                self._steps.append(Steps(episode[paid], caption[:, columns][paid], pay[:, columns][paid]))
-                self._kept += len(self._steps[-1].pay)
-        if self._kept > MOST_PAID:
-            self._forget()
-
-    def _forget(self) -> None:
-        """Drops the steps of earlier episodes, and the oldest steps beyond half of MOST_PAID."""
-        steps = Steps(*map(np.concatenate, zip(*self._steps, strict=True)))
-        wanted = np.isin(steps.episode, np.concatenate([list(self.ended), *self._last.values()]))
-        self._steps = [Steps(*(column[wanted][-MOST_PAID // 2 :] for column in steps))]
-        self._kept = len(self._steps[0].pay)
-
-    def steps(self) -> Steps:
-        """The paid steps of the ended episodes. Episodes without pay have the first numbers, so that they count."""
-        self._forget()
-        (steps,) = self._steps
-        paid = np.intersect1d(steps.episode, self.ended)
-        own = np.isin(steps.episode, paid)
-        first = len(self.ended) - len(paid)
-        return Steps(first + np.searchsorted(paid, steps.episode[own]), steps.caption[own], steps.pay[own])
-
-
-class FlightAudit:
-    """Audits during training."""
-
-    def __init__(self, source: OnlineSource, every: int, folder: Path, env_steps: int):
-        """Begins after `env_steps`. `every`: steps between audits."""
-        self._source, self._every, self._steps, self._file = source, every, env_steps, folder / AUDITS
-        self._episodes, self._goal = Episodes(), ""
-        self._told: set[str] = set()  # the checks that had findings in the last audit
-        self._figures: dict[str, float] = {}
-
-    def after_update(self, env_steps: int, batch: RolloutBatch) -> None:
-        """Takes the steps of a batch, after the source has learnt from it, and audits if it is time."""
-        source, pay = self._source, batch.arrays.rewards[ONLINE]
-        if source.goal != self._goal:  # the pay so far was for another goal
-            self._goal, self._episodes = source.goal, Episodes()
-        caption = np.full(pay.shape, -1)
-        caption[pay > 0] = source.store.captions.lookup.find(batch.arrays.paid_messages)
-        self._episodes.add(batch, caption, pay)
-        if env_steps // self._every > self._steps // self._every:
-            self._audit(env_steps)
-        self._steps = env_steps
-
-    def _audit(self, env_steps: int) -> None:
-        store, steps = self._source.store, self._episodes.steps()
-        rows, places = np.unique(steps.caption, return_inverse=True)
-        texts = [decode(message) for message in store.captions.messages[rows]]
-        audit = audit_in_flight(steps._replace(caption=places), texts, store.better_than_nothing()[rows])
-        found = audit.found
-        row: dict[str, Any] = {
-            "env_steps": env_steps,
-            "goal": self._goal,
-            "episodes": len(self._episodes.ended),
-            "findings": [{"check": one.check, "sentence": one.sentence, "advice": one.advice} for one in found],
-            "not_looked_at": [{"check": one.name, "why": one.skipped} for one in audit.skipped],
-            "paid": audit.paid,
-        }
-        with open(self._file, "a") as file:
-            file.write(json_line(row))
-        self._figures = {"findings": float(len(found)), "neutral": audit.neutral}
-        for one in [one for one in found if one.check not in self._told][:TOLD]:
-            sentence = clean(one.sentence)
-            print_line(f"train_policy: audit at {env_steps:,} steps: {one.check}: {sentence}. Try {one.advice}.")
-        self._told = {one.check for one in found}
-
-    def figures(self) -> dict[str, float]:
-        """Figures of the audit since the last call, for a row of metrics."""
-        figures, self._figures = self._figures, {}
-        return {f"reward/{ONLINE}_audit_{name}": value for name, value in figures.items()}

@@ -29,6 +29,7 @@ from motif_jax.stages.train_policy import Profile
 from motif_jax.structs import Need, UserError
 
 STAGE_NAME = WRITTEN
+TITLE = "The written reward"  # of the part of the report
 FLAG = f"--config.{STAGE_NAME}"
 RECORD = "record.json"
 SCRIPTED, MODEL, PLAIN = "scripted", "model", "plain"
@@ -187,6 +188,7 @@ def loads_jax(config: WriteConfig) -> bool:
 STAGE = Stage(
     config=WriteConfig,
     sections=(STAGE_NAME,),
+    parts={TITLE: "The judge"},
     identity=("", "env", STAGE_NAME),
     check=check,
     needs=needs,

@@ -18,7 +18,7 @@ from motif_jax.actors.acting import answer, make_batch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.backends import OpenBackend, find_backend, opened
 from motif_jax.annotation.prompts import goal_text
-from motif_jax.audit.judge import JudgePlan, episode_text
+from motif_jax.annotation.verdicts import PairPlan, episode_text
 from motif_jax.captions import decode
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
@@ -34,9 +34,9 @@ from motif_jax.rewards.code.running import ALWAYS, Runner
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.rewards.source import Arrays, Setting
 from motif_jax.run import Head, Run
-from motif_jax.stages.audit import ask
+from motif_jax.stages.annotate import ask_pairs
 from motif_jax.stages.evaluate import SUMMARY
-from motif_jax.stages.write_reward import FLAG, MODEL, SCRIPTED, STAGE_NAME, WriteConfig, stages_of
+from motif_jax.stages.write_reward import FLAG, MODEL, SCRIPTED, STAGE_NAME, TITLE, WriteConfig, stages_of
 from motif_jax.stages.write_reward.writers import Attempt, Brief, Writer, open_writer
 from motif_jax.structs import UserError
 
@@ -400,7 +400,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
             "pairs": [len(loop.evidence.choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
-        stage.section("The written reward", *blocks_of(results))
+        stage.section(TITLE, *blocks_of(results))
         stage.report(Head(subject="A reward,", aim="written as a program"))
         if best.is_reward:  # last, as the stage is complete when the file exists
             by = f"written by {writer_name}; agrees with the judge about {others:.0%} of {len(telling.judged)} pairs"
@@ -487,9 +487,9 @@ class Loop:
         frequency = Counter(itertools.chain.from_iterable(recorded.captions))
         by_rules = find_backend(config.annotate).by_rules
         texts = [episode_text(captions, frequency, by_rules) for captions in recorded.captions]
-        pairs, plan = recorded.choose_pairs(section.pairs, config.seed), JudgePlan()
-        plan.episodes = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
-        judged = ask(config, plan, self._folder / file, self._open, STAGE_NAME).mean(plan.episodes)
+        pairs, plan = recorded.choose_pairs(section.pairs, config.seed), PairPlan()
+        both = plan.both((texts[first], texts[second]) for first, second in pairs.tolist())
+        judged = ask_pairs(config, plan, self._folder / file, self._open, STAGE_NAME).mean(both)
         half = len(pairs) // 2
         choosing, telling = Pairs(pairs[:half], judged[:half]), Pairs(pairs[half:], judged[half:])
         print_line(

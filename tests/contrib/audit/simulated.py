@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.findings import Captions, Findings, Steps, group_captions
-from motif_jax.audit.judge import EpisodePairs, Evidence, JudgeAnswers, episode_text, examine, make_plan
+from motif_jax.annotation.verdicts import PairAnswers, episode_text
+from motif_jax.contrib.audit.findings import Captions, Findings, Steps, group_captions
+from motif_jax.contrib.audit.judge import EpisodePairs, Evidence, examine, make_plan
 
 WORTHS = {  # of events, as rules have them
     "kills": 3.0, "descends": 3.0, "takes gold": 2.0, "hits": 1.0, "sees gold": 1.0, "opens": 0.5, "finds a door": 0.25,
@@ -149,4 +150,4 @@ class Simulated:
         questions = plan.questions
         again = self.ask([questions[at] for at in plan.repeats])
         second = "rules", self.second([questions[at] for at in plan.flips[:, 0]])
-        return examine(evidence, plan, JudgeAnswers(self.ask(questions), again), second)
+        return examine(evidence, plan, PairAnswers(self.ask(questions), again), second)

@@ -7,8 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-from motif_jax.audit.findings import FILE, print_record, write_page
-from motif_jax.audit.trajectories import NAMES, audit_file
+from motif_jax.contrib.audit.findings import FILE, print_record, write_page
+from motif_jax.contrib.audit.trajectories import NAMES, audit_file
 from motif_jax.files import write_json
 from motif_jax.structs import UserError
 from motif_jax.system.startup import run_program, say, set_up_process

@@ -1,16 +1,22 @@
+import shutil
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from conftest import interrupt, run_stage
+from online_test import settings
+from train_policy_test import rows_of
 
-from motif_jax.audit.findings import Steps, percent
-from motif_jax.audit.judge import audit_in_flight
 from motif_jax.captions import encode
+from motif_jax.contrib.audit import flight
+from motif_jax.contrib.audit.findings import Steps, percent
+from motif_jax.contrib.audit.flight import Episodes
+from motif_jax.contrib.audit.judge import audit_in_flight
+from motif_jax.files import read_lines
 from motif_jax.rewards.online.store import NONE, News, Store
-from motif_jax.stages.train_policy import parts
-from motif_jax.stages.train_policy.parts import Episodes
+from motif_jax.run import Run
+from motif_jax.stages import train_policy
 
-pytestmark = pytest.mark.quick
 T, E, GROUPS = 6, 3, 2
 
 
@@ -29,11 +35,12 @@ def batches(rng, count: int):
         yield SimpleNamespace(arrays=SimpleNamespace(first=first, ended=ended), fulls=fulls), caption, pay
 
 
-@pytest.mark.parametrize("most", [parts.MOST_PAID, 60])
+@pytest.mark.quick
+@pytest.mark.parametrize("most", [flight.MOST_PAID, 60])
 def test_episodes_are_those_of_a_slow_walk(monkeypatch, most):
     """Game by game and step by step. With little room, the oldest steps are dropped."""
-    monkeypatch.setattr(parts, "AUDITED", 25)
-    monkeypatch.setattr(parts, "MOST_PAID", most)
+    monkeypatch.setattr(flight, "AUDITED", 25)
+    monkeypatch.setattr(flight, "MOST_PAID", most)
     episodes, running, ended = Episodes(), {}, []
     for batch, caption, pay in batches(np.random.default_rng(3), 40):
         episodes.add(batch, caption, pay)
@@ -62,6 +69,38 @@ def test_episodes_are_those_of_a_slow_walk(monkeypatch, most):
     assert len(Episodes().steps().pay) == 0
 
 
+@pytest.mark.journey
+def test_a_training_that_was_killed_and_goes_on_is_audited_as_if_it_was_not(tmp_path, at_batch):
+    def train(name: str, steps: int) -> None:
+        config = settings(train_for_env_steps=steps)
+        config.audit.every_steps = 256
+        run_stage(train_policy, config, tmp_path / name)
+
+    train("straight", 640)
+    shutil.copytree(tmp_path / "straight", tmp_path / "killed")
+    train("straight", 1280)
+    at_batch(4, interrupt)  # between checkpoints
+    with pytest.raises(KeyboardInterrupt):
+        train("killed", 1280)
+    train("killed", 1280)
+    audits = [list(read_lines(tmp_path / name / "policy/audit.jsonl")) for name in ("killed", "straight")]
+    assert audits[0] == audits[1]
+    assert [row["env_steps"] for row in audits[0]] == [256, 512, 768, 1024, 1280]
+    assert audits[0][1]["episodes"] > 0
+    row = rows_of(tmp_path / "straight")[-1]
+    assert row["reward/online_audit_findings"] == len(audits[0][-1]["findings"])
+    page = "".join(block for part in Run(tmp_path / "straight").sections() for block in part.blocks)
+    assert f"at 1,280 steps, over the last {audits[0][-1]['episodes']} episodes" in page
+
+
+def test_a_training_may_be_without_audits(tmp_path):
+    config = settings(train_for_env_steps=64)
+    config.audit.every_steps = 0
+    run_stage(train_policy, config, tmp_path)
+    assert not (tmp_path / "policy/audit.jsonl").exists()
+    assert "reward/online_audit_findings" not in rows_of(tmp_path)[-1]
+
+
 def play(rng, exploit: float) -> tuple[Steps, list[str], np.ndarray]:
     """Forty episodes. The judge likes 30 captions, is neutral about 30, dislikes 5, and has not seen the last 10."""
     texts = [f"Good {number}." for number in range(30)] + [f"Dull {chr(65 + number)}." for number in range(30)]
@@ -72,6 +111,7 @@ def play(rng, exploit: float) -> tuple[Steps, list[str], np.ndarray]:
     return Steps(np.repeat(np.arange(40), 50), caption.ravel(), rng.random(caption.size)), texts, better
 
 
+@pytest.mark.quick
 def test_pay_for_what_the_judge_does_not_like_is_found():
     steps, texts, better = play(np.random.default_rng(0), 0.5)
     total = bad = 0.0
@@ -89,6 +129,7 @@ def test_pay_for_what_the_judge_does_not_like_is_found():
     assert not any(audit_in_flight(*play(np.random.default_rng(seed), 0.02)).found for seed in range(1, 11))
 
 
+@pytest.mark.quick
 @pytest.mark.parametrize("kind", ["one", "neutral", "pairs"])
 def test_labels_say_what_is_better_than_nothing(kind):
     store = Store(kind != "one", 100, kind == "neutral")

@@ -22,7 +22,7 @@ import numpy as np
 
 from motif_jax.console import clean, print_line
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import esc, exact, findings_blocks, page, table
+from motif_jax.pages.blocks import esc, exact, page, table
 from motif_jax.rewards.statistics import Z95, ranks, share_interval
 
 LEVEL = 0.05  # chance of a false alarm in a whole audit
@@ -591,3 +591,17 @@ def write_page(folder: Path, record: Mapping[str, Any]) -> None:
 
 def _cell(value: float) -> str:
     return exact(value) if math.isfinite(value) else "–"
+
+
+def findings_blocks(
+    findings: Sequence[Mapping[str, Any]], clear: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Findings of an audit, worst first, as HTML.
+
+    `clear`: checks without a finding, and what they looked at. `skipped`: checks that could not be made, and why.
+    """
+    rows = [[esc(check["check"]), f"{esc(check['sentence'])}.", esc(check["advice"])] for check in findings]
+    body = [table(("check", "finding, worst first", "try"), rows) if rows else "<p><b>Nothing found.</b></p>"]
+    found = [f"{one['check']} ({one['about']})" if one["about"] else one["check"] for one in clear]
+    lists = ("Nothing found by", found), ("Not looked at", [f"{one['check']}: {one['why']}" for one in skipped])
+    return body + [f'<p class="soft">{what}: {esc("; ".join(named))}.</p>' for what, named in lists if named]

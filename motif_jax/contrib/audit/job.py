@@ -10,12 +10,23 @@ import numpy as np
 
 from motif_jax.annotation.backends import Lexicon, OpenBackend, Oracle, find_backend, opened
 from motif_jax.annotation.prompts import RATE
-from motif_jax.audit import findings
-from motif_jax.audit.findings import SECOND, Captions, Figures, Steps, group_captions, mean_by
-from motif_jax.audit.judge import EpisodePairs, Evidence, episode_text, examine, make_plan
-from motif_jax.audit.trajectories import audit_file
+from motif_jax.annotation.verdicts import episode_text
 from motif_jax.captions import decode
 from motif_jax.console import print_line
+from motif_jax.contrib.audit import findings
+from motif_jax.contrib.audit.findings import SECOND, Captions, Figures, Steps, group_captions, mean_by
+from motif_jax.contrib.audit.judge import EpisodePairs, Evidence, examine, make_plan
+from motif_jax.contrib.audit.stage import (
+    FILE,
+    FOLDER,
+    RANDOM,
+    TITLE,
+    AuditConfig,
+    ask_second,
+    find_players,
+    stamp_of,
+)
+from motif_jax.contrib.audit.trajectories import audit_file
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, messages_of, read_tracks
@@ -24,8 +35,7 @@ from motif_jax.preferences.shards import mix, soft_target
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.learnt_source import Reward, load_reward, reward_checksum
 from motif_jax.run import Run, StageRun
-from motif_jax.stages.annotate import label_name, make_backend
-from motif_jax.stages.audit import FILE, FOLDER, RANDOM, AuditConfig, ask, ask_second, find_players, stamp_of
+from motif_jax.stages.annotate import ask_pairs, label_name, make_backend
 from motif_jax.stages.evaluate import EPISODES, keys_of, read_json, read_rows
 from motif_jax.structs import UserError, naming
 
@@ -44,7 +54,7 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
         findings.write_page(stage.path, record)
     else:
         record, refused = audit_workdir(config, stage, open_backend)
-    stage.section("The audit", *findings.record_blocks(record))
+    stage.section(TITLE, *findings.record_blocks(record))
     stage.report()
     stage.write(FILE, record | {"stamp": "" if refused else stamp})
     findings.print_record(record, stage.path / f"{FILE}.json")
@@ -64,7 +74,7 @@ def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBacken
     stage.bind(config)
     evidence = gather(config, workdir, players, *load_rewards(config, workdir))
     plan = make_plan(evidence, section.flips, section.triples, section.repeats, config.seed)
-    answers = ask(config, plan, stage.path / "answers.json", open_backend)
+    answers = ask_pairs(config, plan, stage.path / "answers.json", open_backend, "audit")
     opinion = ask_second(config, plan, stage.path / "second.json")
     found, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
     learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}

@@ -13,9 +13,9 @@ import pytest
 from conftest import ROOT, refusal
 
 import motif_jax
-from motif_jax.audit import command, trajectories
-from motif_jax.audit.recording import _Rows
-from motif_jax.audit.trajectories import audit_file
+from motif_jax.contrib.audit import command, trajectories
+from motif_jax.contrib.audit.recording import _Rows
+from motif_jax.contrib.audit.trajectories import audit_file
 from motif_jax.files import LineFile, read_json
 from motif_jax.structs import UserError
 
@@ -113,7 +113,7 @@ def test_the_torn_last_line_of_a_running_writer_is_left_out(tmp_path):
 
 
 def test_kinds_with_little_pay_are_put_together_where_the_table_would_be_large(tmp_path, monkeypatch):
-    monkeypatch.setattr("motif_jax.audit.trajectories.MOST_CELLS", 30)
+    monkeypatch.setattr("motif_jax.contrib.audit.trajectories.MOST_CELLS", 30)
     record = audit_file(write(tmp_path / "rows.jsonl", paid(("a", 10, -1), *((one, 1, -1) for one in "bcdefghij"))))
     shares = {one["captions"]: one["share"] for one in record["paid"]}
     assert shares == pytest.approx({"a": 10 / 19, "(rare captions)": 9 / 19})
@@ -337,7 +337,7 @@ def test_the_command_writes_a_page_and_fails_on_what_it_is_asked_to(tmp_path, ca
 
 def test_the_command_loads_neither_jax_nor_games(tmp_path):
     file = write(tmp_path / "rows.jsonl", farmed())
-    code = f"import sys; from motif_jax.audit import command; command.main([{str(file)!r}])\nprint(*sys.modules)"
+    code = f"import sys; from motif_jax.contrib.audit.command import main; main([{str(file)!r}])\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.splitlines()[-1].split())
     assert not loaded & {"jax", "flax", "nle", "gymnasium", "optax", "orbax", "torch"}

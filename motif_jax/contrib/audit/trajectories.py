@@ -26,10 +26,10 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from motif_jax.audit import findings
-from motif_jax.audit.findings import Captions, Check, Steps, Suspicion, mean_by, quoted, without_digits
-from motif_jax.audit.judge import AGAIN, check_repeats
 from motif_jax.config.table import shown
+from motif_jax.contrib.audit import findings
+from motif_jax.contrib.audit.findings import Captions, Check, Steps, Suspicion, mean_by, quoted, without_digits
+from motif_jax.contrib.audit.judge import AGAIN, check_repeats
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import check_regular
 

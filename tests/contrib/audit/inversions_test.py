@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from motif_jax.audit.findings import FEWEST_QUESTIONS as FEWEST
-from motif_jax.audit.findings import TESTED, Captions, binomial_tail, check_inversions
+from motif_jax.contrib.audit.findings import FEWEST_QUESTIONS as FEWEST
+from motif_jax.contrib.audit.findings import TESTED, Captions, binomial_tail, check_inversions
 
 pytestmark = pytest.mark.quick
 

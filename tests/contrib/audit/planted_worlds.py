@@ -1,7 +1,7 @@
 """Trajectories of five small worlds, each with one fault or none, and how many faults `motif-audit` finds.
 
-python tests/audit/planted_worlds.py 20    # seeds per fault and world, and four times as many without a fault
-python tests/audit/planted_worlds.py 20 1000 flooding    # with other seeds, from 1000; the faults of this check alone
+python tests/contrib/audit/planted_worlds.py 20    # seeds per fault and world, and four times as many without a fault
+python tests/contrib/audit/planted_worlds.py 20 1000 flooding    # from seed 1000; the faults of this check alone
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from motif_jax.audit.trajectories import audit_file
+from motif_jax.contrib.audit.trajectories import audit_file
 
 EPISODES = 160
 

@@ -11,15 +11,14 @@ and the checks that need this evidence repeat it.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.audit import findings
-from motif_jax.audit.findings import Captions, Check, Findings, Steps, Suspicion, percent, quoted
+from motif_jax.annotation.verdicts import PairAnswers, PairPlan
+from motif_jax.contrib.audit import findings
+from motif_jax.contrib.audit.findings import Captions, Check, Findings, Steps, Suspicion, percent, quoted
 from motif_jax.rewards.statistics import share_interval
 
 POOL = 60  # captions that questions are about
@@ -32,8 +31,6 @@ DISAGREEING = 0.1  # share of the pairs that two judges decide differently
 OFTEN = 5  # pairs with a caption, for the judges' opinions on it
 NAMED = 2  # captions
 COIN = 0.25  # circles among triples of a judge that throws a coin
-LINES = 60  # of an episode that a language model is shown
-LONGEST = 120  # characters of a line
 BY_RATINGS = (
     "the judge rates single messages, so its answers about pairs do not depend on their order and form no circles "
     "(--config.annotate.mode)"
@@ -86,47 +83,25 @@ class Evidence(NamedTuple):
 # ---- the questions
 
 
-class JudgePlan:
+class JudgePlan(PairPlan):
     """The distinct questions, and their numbers by check."""
 
     def __init__(self) -> None:
-        self.numbers: dict[tuple[str, str], int] = {}  # of the questions
+        super().__init__()
         self.flips = self.worth = np.zeros((0, 2), np.int64)  # the question, and its other order. [F, 2], [K, 2]
         self.episodes = self.flips  # the same of pairs of whole episodes: random play first. [P, 2]
         self.triples = np.zeros((0, 3), np.int64)  # a or b, b or c, a or c. [R, 3]
-        self.repeats = np.zeros(0, np.int64)  # [S]
         self.pool = np.zeros(0, np.int64)  # captions that questions are about. [K]
         self.pairs = self.flips  # the captions of `flips`. [F, 2]
 
-    @property
-    def questions(self) -> list[tuple[str, str]]:
-        return list(self.numbers)
-
-    @property
-    def repeated(self) -> list[tuple[str, str]]:
-        questions = self.questions
-        return [questions[at] for at in self.repeats]
-
-    def add(self, questions: Iterable[tuple[str, str]], columns: int) -> np.ndarray:
-        """The numbers of questions. [., columns]"""
-        numbers = [self.numbers.setdefault(question, len(self.numbers)) for question in questions]
-        return np.array(numbers, np.int64).reshape(-1, columns)
-
-    def both(self, pairs: Iterable[tuple[str, str]]) -> np.ndarray:
-        """The numbers of questions and of their other orders. [., 2]"""
-        return self.add((one for first, second in pairs for one in ((first, second), (second, first))), 2)
-
-
-class JudgeAnswers(NamedTuple):
-    """The judge's answers to a plan."""
-
-    first: np.ndarray  # to each question, NaN where unreadable. [Q] float64
-    again: np.ndarray  # to the repeats. [S] float64
-    refused: int = 0  # questions that a failing server refused, to be asked again
-
-    def mean(self, both: np.ndarray) -> np.ndarray:
-        """P(second is better) over both orders. [., 2] -> [.]"""
-        return (self.first[both[:, 0]] + 1 - self.first[both[:, 1]]) / 2
+    def purposes(self) -> dict[str, int]:
+        return {
+            "for both orders": 2 * len(self.flips),
+            "for triples": self.triples.size,
+            "repeats": len(self.repeats),
+            "for the worth of captions": 2 * len(self.worth),
+            "about whole episodes": 2 * len(self.episodes),
+        }
 
 
 def make_plan(evidence: Evidence, flips: int, triples: int, repeats: int, seed: int) -> JudgePlan:
@@ -175,40 +150,6 @@ def choose_pool(captions: Captions, pay: np.ndarray, times: np.ndarray) -> np.nd
     return parts[np.sort(np.unique(parts, return_index=True)[1])][:POOL]
 
 
-def describe(plan: JudgePlan, rates: bool) -> str:
-    """The numbers of questions, in words. `rates`: the judge rates the messages of all questions instead."""
-    numbers = {
-        "for both orders": 2 * len(plan.flips),
-        "for triples": plan.triples.size,
-        "repeats": len(plan.repeats),
-        "for the worth of captions": 2 * len(plan.worth),
-        "about whole episodes": 2 * len(plan.episodes),
-    }
-    asked = ", ".join(f"{number} {what}" for what, number in numbers.items() if number)
-    questions = f"{len(plan.numbers) + len(plan.repeats):,} questions ({asked}; some serve twice)"
-    if not rates:
-        return questions
-    first, again = ({"", *chain.from_iterable(two)} for two in (plan.questions, plan.repeated))
-    return f"about {len(first):,} messages, and again about {len(again):,}, whose ratings answer {questions}"
-
-
-def episode_text(captions: Sequence[str], frequency: Mapping[str, int], by_rules: bool) -> str:
-    """An episode as text: its distinct captions in the order of their first appearance, each with its count.
-
-    `frequency`: how often each caption is shown in all episodes. Of more captions than LINES, the rarest are kept,
-    but for rules, which read texts of any length.
-    """
-    times = Counter(filter(None, captions))
-    kept = {*times}
-    if not by_rules and len(times) > LINES:
-        kept = {*sorted(times, key=frequency.__getitem__)[:LINES]}
-    return "\n".join(
-        " ".join(caption.split())[:LONGEST] + (f" ({count} times)" if count > 1 else "")
-        for caption, count in times.items()
-        if caption in kept
-    )
-
-
 # ---- the checks of the answers
 
 
@@ -218,7 +159,7 @@ def verdicts(answers: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(answers), np.nan, sides)
 
 
-def check_judge(plan: JudgePlan, answers: JudgeAnswers, rates: bool = False) -> list[Check]:
+def check_judge(plan: JudgePlan, answers: PairAnswers, rates: bool = False) -> list[Check]:
     """How consistent the judge is. `rates`: see `Evidence`."""
     if not plan.numbers:
         return [Check(ANSWERED, skipped="nothing was asked: there are too few captions, or --config.audit.flips is 0")]
@@ -249,7 +190,7 @@ def _check_share(
     return Check(name, f"{count} {scope}", [suspicion])
 
 
-def _check_orders(plan: JudgePlan, answers: JudgeAnswers) -> Check:
+def _check_orders(plan: JudgePlan, answers: PairAnswers) -> Check:
     own, turned = verdicts(answers.first[plan.flips]).T
     read = ~np.isnan(own) & ~np.isnan(turned)
     changed = own != -turned
@@ -276,7 +217,7 @@ def check_repeats(first: np.ndarray, again: np.ndarray) -> Check:
     return _check_share(AGAIN, before != after, read, REPEATS, sentence, advice, needed, "questions")
 
 
-def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
+def _check_triples(plan: JudgePlan, answers: PairAnswers) -> Check:
     """a > b and b > c, and not a > c, for any order of the three; a circle is the worst case."""
     sides = verdicts(answers.first[plan.triples]).T * [[1], [1], [-1]]  # of a and b, b and c, c and a
     read = ~np.isnan(sides).any(0) & ((sides != 0).sum(0) >= 2)
@@ -290,7 +231,7 @@ def _check_triples(plan: JudgePlan, answers: JudgeAnswers) -> Check:
 
 
 def check_opinion(
-    plan: JudgePlan, answers: JudgeAnswers, captions: Captions, pay: np.ndarray, second: tuple[str, np.ndarray] | str
+    plan: JudgePlan, answers: PairAnswers, captions: Captions, pay: np.ndarray, second: tuple[str, np.ndarray] | str
 ) -> Check:
     """Compares a second judge's verdicts with the first one's. `pay`: of each caption. [U]; `second`: see `examine`."""
     if isinstance(second, str):
@@ -316,7 +257,7 @@ def check_opinion(
     return _check_share(OPINION, own != other, decided, DISAGREEING, sentence, advice, needed, f"pairs, {judge}")
 
 
-def check_episodes(plan: JudgePlan, answers: JudgeAnswers, episodes: EpisodePairs | str) -> Check:
+def check_episodes(plan: JudgePlan, answers: PairAnswers, episodes: EpisodePairs | str) -> Check:
     """Checks whether the judge, shown whole episodes, sees the progress that the learnt return shows.
 
     Each pair is the same game, played by random play and by the agent, asked in both orders. With x = 1 where the
@@ -353,7 +294,7 @@ def check_episodes(plan: JudgePlan, answers: JudgeAnswers, episodes: EpisodePair
 def examine(
     evidence: Evidence,
     plan: JudgePlan,
-    answers: JudgeAnswers,
+    answers: PairAnswers,
     second: tuple[str, np.ndarray] | str = "no second judge is named",
 ) -> Findings:
     """The findings about a reward and its judge.
@@ -390,7 +331,7 @@ def examine(
     return findings.conclude(checks, most)
 
 
-def with_asked_worth(captions: Captions, plan: JudgePlan, answers: JudgeAnswers, degrees: bool) -> Captions:
+def with_asked_worth(captions: Captions, plan: JudgePlan, answers: PairAnswers, degrees: bool) -> Captions:
     """The captions, with the worth of groups by the answers to `plan.worth`: log-odds, or signs."""
     p = answers.mean(plan.worth)
     sign, odds = verdicts(p), np.clip(p, *SUREST)
@@ -400,7 +341,7 @@ def with_asked_worth(captions: Captions, plan: JudgePlan, answers: JudgeAnswers,
     return captions._replace(worth=worth, degrees=degrees)
 
 
-def _check_labels(evidence: Evidence, plan: JudgePlan, answers: JudgeAnswers) -> Check:
+def _check_labels(evidence: Evidence, plan: JudgePlan, answers: PairAnswers) -> Check:
     """By the annotation's labels, or else by the answers about pairs in both orders."""
     if not isinstance(evidence.labels, str):
         return findings.check_inversions(evidence.captions, *evidence.labels)

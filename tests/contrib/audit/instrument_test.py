@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from simulated import Simulated, Wrong
 
-from motif_jax.audit.findings import LEVEL, Check, Suspicion, binomial_tail, conclude, holm, normal_tail
+from motif_jax.contrib.audit.findings import LEVEL, Check, Suspicion, binomial_tail, conclude, holm, normal_tail
 
 SEEDS = 10
 ERRORS = {  # by the check that must find it

@@ -1,17 +1,20 @@
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
 import report_workdir
 from annotate_test import Stops
-from conftest import check_stage, get_config, is_complete
+from conftest import check_stage, get_config, is_complete, refusal
 from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
 from motif_jax import experiment
 from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
 from motif_jax.annotation.backends import Prompted, opened
 from motif_jax.captions import encode
+from motif_jax.contrib.audit import job
+from motif_jax.contrib.audit import stage as audit
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
@@ -19,12 +22,12 @@ from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.pages.figures import Player, arranged, own_of
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.run import Run
-from motif_jax.stages import audit, evaluate
-from motif_jax.stages.audit import job
+from motif_jax.stages import evaluate
 from motif_jax.stages.export.release import find_results
 from motif_jax.structs import UserError
 
 EPISODES = 30
+HERE = str(Path(__file__).parent)
 PLAYER = {"path": "", "step": 0, "greedy": False, "episodes": EPISODES, "task": "toy", "figures": {}}
 # Walls are worse than nothing to the rules.
 REWARDS = {b"": -0.3, b"It's a wall.": 2.0, b"You descend the stairs.": 1.0}
@@ -167,7 +170,6 @@ def test_a_judge_that_rates_is_asked_anew_about_repeats_and_not_about_orders(wor
 
 
 def test_a_judge_whose_files_were_replaced_is_asked_anew(workdir, monkeypatch, capsys):
-    """Also in write_reward, which asks in the same way."""
     config = settings()
     config.annotate.update(backend="audit_test:Coin")
     for weights in ("one", "two"):
@@ -266,3 +268,20 @@ def test_a_file_of_other_trajectories_is_audited_in_place_of_the_agent(tmp_path,
     assert not is_complete(audit, config, workdir)
     with pytest.raises(UserError, match=r"line 301: reward is None, not .* \(--config.audit.trajectories\)"):
         experiment.run(config.to_dict(), workdir, ["audit"])
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("values", "said"), [
+    ({"second_reward_dir": HERE}, f"there is no reward in {HERE!r}"),
+    ({"second_judge": f"model:{HERE}"}, "there is no config.json in"),
+    ({"trajectories": __file__, "second_judge": "rules"}, "is audited alone"),
+])  # fmt: skip
+def test_values_that_cannot_work_are_refused(values, said, tmp_path):
+    config = get_config("motif.py", "score", **{f"audit__{name}": value for name, value in values.items()})
+    refusal(lambda: experiment.check(config.to_dict(), ["audit"], tmp_path), said, "--config.")
+
+
+@pytest.mark.quick
+def test_no_place_for_answers_is_needed(tmp_path):
+    config = get_config("motif.py", "toy", annotate__backend="server", annotate__cache_dir=f"{__file__}/x")
+    experiment.check(config.to_dict(), ["audit"], tmp_path)

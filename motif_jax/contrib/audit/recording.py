@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import iterate
 
-from motif_jax.audit.trajectories import SUCCESS
+from motif_jax.contrib.audit.trajectories import SUCCESS
 from motif_jax.files import LineFile
 
 Caption = Callable[[Any, Mapping[str, Any]], str]
