@@ -62,7 +62,7 @@ class Stage(Generic[Config]):
 SUMMARY = "summary.json"  # the last file of a training
 NAMES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
-    "audit", "write_reward", "report", "visualize", "export", "benchmark",
+    "audit", "write_reward", "report", "visualize", "export",
 )  # fmt: skip
 
 
