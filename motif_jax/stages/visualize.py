@@ -1,8 +1,8 @@
-"""Visualize: plays an episode of a policy in the terminal, or exports it as a GIF, film or terminal recording.
+"""Visualize: plays an episode of a policy in the terminal, or exports it as a film.
 
   --stage=visualize                                              the best evaluated episode
   --stage=visualize --config.visualize.policy=random --config.visualize.episode=17
-  --stage=visualize --config.visualize.export=best.gif           also .mp4, and .cast for asciinema
+  --stage=visualize --config.visualize.export=best.gif           or .mp4
   --stage=visualize --config.visualize.replay=FILE.npz           a file; no policy is needed
 
 Without a terminal, a summary of the episode is printed in a few lines.
@@ -26,7 +26,7 @@ from motif_jax.episodes.playback import Track, plays_the_same_twice, read_tracks
 from motif_jax.files import check_place
 from motif_jax.pages.figures import SUMMARIES, Player
 from motif_jax.policies.choice import parse_one
-from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_film
+from motif_jax.replays.film import check_film, count_sheets, write_film
 from motif_jax.replays.replay import describe, load_replay, save_replay, summary
 from motif_jax.replays.scene import can_watch, watch
 from motif_jax.run import Run
@@ -47,7 +47,7 @@ class Visualize:
         BEST, Text(longest=9), "an evaluated episode: best, worst, liked, longest, toughest, or a number"
     )
     speed: float = value(10.0, Number(0.002, 1e6), "steps per second")  # GIF: at most 655 s each
-    export: str = value("", PATH, "a .cast, .gif or .mp4 to write, instead of playing it in the terminal")
+    export: str = value("", PATH, "a .gif or .mp4 to write, instead of playing it in the terminal")
     replay: str = value("", PATH, "a replay, one of evaluate/*/replays/*.npz, instead of policy and episode")
 
 
@@ -70,13 +70,9 @@ def loads_jax(config: VisualizeConfig) -> bool:
 def check(config: VisualizeConfig) -> None:
     """Raises UserError for misspelt names, before anything is played."""
     section = config.visualize
-    if section.export and Path(section.export).suffix.lower() not in WRITERS:
-        raise UserError(f"{section.export!r} must end in one of {', '.join(WRITERS)} ({FLAG}.export)")
-    if section.export and Path(section.export).is_dir():
-        raise UserError(f"{section.export!r} is a directory ({FLAG}.export)")
-    if Path(section.export).suffix.lower() == ".mp4":
+    if section.export:
         with naming(f"{FLAG}.export"):
-            find_ffmpeg()
+            check_film(section.export)
     if section.replay and (section.policy or section.episode != BEST):
         raise UserError(f"a replay is an episode of some policy already: give one ({FLAG}.replay, .policy, .episode)")
     if section.replay:
@@ -118,7 +114,7 @@ def run(config: VisualizeConfig, workdir: Path) -> None:
         print_lines(summary(watch(replay, section.speed), MESSAGES))
     else:
         print_lines(summary(describe(replay), MESSAGES) + "\n")
-        print_line(f"Playback needs a terminal; to export it: {FLAG}.export=episode.gif (or {', '.join(WRITERS)})")
+        print_line(f"Playback needs a terminal; to export it: {FLAG}.export=episode.gif")
 
 
 def obtain(config: VisualizeConfig, workdir: Path) -> Path:

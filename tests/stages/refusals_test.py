@@ -148,7 +148,7 @@ ROWS = [
     ("programs", {"write_reward.writer": "server", "annotate.server.url": "localhost:8000"}, "is not an address"),
     ("programs", {"annotate.backend": "score"}, "a judge of captions is asked"),
     ("programs", TRAINED | {"write_reward.chosen_by": "return, "}, "no figure '': choose from return, "),
-    ("visualize", {"visualize.export": "film.avi"}, "must end in one of .cast, .gif, .mp4"),
+    ("visualize", {"visualize.export": "film.avi"}, "must end in one of .gif, .mp4 (--config.visualize.export)"),
     ("visualize", {"visualize.episode": "bst"}, "unknown episode 'bst'"),
     ("visualize", {"visualize.policy": "runs/x@all"}, "name one policy"),
     ("visualize", {"visualize.policy": "/nowhere"}, "there is no policy in '/nowhere'"),

@@ -25,8 +25,7 @@ from motif_jax.pages import figures
 from motif_jax.pages.blocks import Interval, cell, esc, exact, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
 from motif_jax.pages.figures import SUMMARIES, PackedReplay, Player, Players, label
-from motif_jax.replays.film import open_picture
-from motif_jax.replays.replay import COLUMNS, Replay, load_replay
+from motif_jax.replays.replay import COLUMNS, Replay, load_replay, open_picture
 from motif_jax.run import Head, Run, from_plain
 from motif_jax.screens import REVERSED, SHOWN
 from motif_jax.stages.evaluate import keys_of, rules_of
