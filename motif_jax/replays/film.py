@@ -140,9 +140,7 @@ def _glyph(character: str) -> np.ndarray:
         text = f" {letter}" if ord(letter) < 256 else " ?"  # the font has Latin-1
         ImageDraw.Draw(drawn).text((0, 0), text, fill=1, font=ImageFont.load_default_imagefont())
         pixels = np.asarray(drawn)
-        if (
-            pixels[:, FONT_WIDTH - 1].any() and not pixels[:, -1].any()
-        ):  # it begins in the cell before, with room here
+        if pixels[:, FONT_WIDTH - 1].any() and not pixels[:, -1].any():  # it begins in the cell before, with room here
             pixels = np.roll(pixels, 1, axis=1)
         glyph = np.kron(pixels[:, FONT_WIDTH:], np.ones((SCALE, SCALE), bool))
     return glyph
