@@ -81,9 +81,9 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     policy.learning_rate = 4e-4 if policy.network == "language" else 1e-3  # high: small networks, few steps
     if "drrn" in words:
         policy.num_minibatches = 8  # per 128 steps: more updates, as the steps are few
-        policy.drrn.width = 32  # as the language model's
-        policy.drrn.max_tokens = policy.language.max_tokens
-        policy.replay.capacity = policy.train_for_env_steps  # all steps of the run
+        config.drrn.width = 32  # as the language model's
+        config.drrn.max_tokens = policy.language.max_tokens
+        config.drrn.capacity = policy.train_for_env_steps  # all steps of the run
         policy.probe_every = 8  # batches are eight times smaller than the language model's
     else:
         # Games take a thirtieth of the time and learning the rest, so each step is learnt from only once. This and the

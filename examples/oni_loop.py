@@ -32,10 +32,10 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Asking, AskingCounts, Question
 from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.rule_server import Judge, JudgeClient
 from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.annotation.stream import Item, Stream
 from motif_jax.captions import CaptionTable, decode, distinct_messages
-from motif_jax.contrib.judge import Judge, JudgeClient
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import SeedStream

@@ -11,8 +11,9 @@ from motif_jax.config.file import new_config
 from motif_jax.config.table import Tables, check_values, flatten, keys, shown
 from motif_jax.console import clean, print_line, suggest
 from motif_jax.files import to_plain, write_config
+from motif_jax.names import PLUGINS, check_plugins
 from motif_jax.run import CONFIG, Run, read_record
-from motif_jax.stages import EXPERIMENT, NAMES, Stage, find_stage, is_first_host, lock_of_hosts
+from motif_jax.stages import EXPERIMENT, NAMES, Experiment, Stage, find_stage, is_first_host, lock_of_hosts
 from motif_jax.structs import UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.foreign import leads_out
@@ -111,9 +112,15 @@ def check_artefacts(config: Values, workdir: Path, stage: Stage[Any]) -> None:
 def tables() -> Tables:
     """The tables of all values of a config: the experiment's own, the game's, and each stage's. Does not load JAX."""
     every = {**EXPERIMENT, "env": importlib.import_module("motif_jax.envs.worlds").TABLE}
-    for name in NAMES:
-        every |= find_stage(name).tables
-    return every
+    of_stages = {name: table for stage in NAMES for name, table in find_stage(stage).tables.items()}
+    check_plugins(["env", *of_stages, *vars(Experiment())])
+    return every | of_stages
+
+
+def plugin_sections() -> set[str]:
+    """The sections of the config that plugins declare, for themselves and for their stages."""
+    stages = {stage for plugin in PLUGINS.by_name.values() for stage in plugin.stages}
+    return {*PLUGINS.sections, *(section for stage in stages for section in find_stage(stage).sections)}
 
 
 def defaults() -> Any:

@@ -132,7 +132,11 @@ def map_array(path: Path) -> np.ndarray:
 def to_plain(value: Any, infinite: bool = True) -> Any:
     """A value as JSON has it: NaN is null, infinite numbers are text or, without `infinite`, null as well."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_plain(getattr(value, field.name), infinite) for field in dataclasses.fields(value)}
+        plain = {one.name: to_plain(getattr(value, one.name), infinite) for one in dataclasses.fields(value)}
+        for one in dataclasses.fields(value):
+            if "sections" in one.metadata:  # `config.table.sections`: they stand beside the other fields
+                plain |= plain.pop(one.name)
+        return plain
     if isinstance(value, Mapping):
         return {str(name): to_plain(item, infinite) for name, item in value.items()}
     if hasattr(value, "_asdict"):

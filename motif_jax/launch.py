@@ -44,10 +44,11 @@ from ml_collections import ConfigDict, config_flags
 
 from motif_jax import __version__
 from motif_jax.config.file import find_config, load, nearest
+from motif_jax.config.renamed import current_flag
 from motif_jax.config.table import describe, flatten, shown
 from motif_jax.console import clean, print_line, print_lines, write
-from motif_jax.experiment import check, dry_run, run, tables
-from motif_jax.names import import_named
+from motif_jax.experiment import check, dry_run, plugin_sections, run, tables
+from motif_jax.names import PLUGINS, import_named
 from motif_jax.run import CONFIG, read_record
 from motif_jax.stages import NAMES
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
@@ -123,11 +124,13 @@ def parse(argv: list[str]) -> None:
         print_lines(describe("", tables(), {}))
         write(f"{OF_FLAGS}\n")
         sys.exit(0)
+    for sentence in PLUGINS.broken:
+        say(sentence)
     file_and_argument, argv = split_config(argv)
     section = next((match[1] for text in argv[1:] if (match := re.fullmatch(r"--?help=(.*)", text, re.DOTALL))), None)
     if section is not None:
         given = flatten(load(*file_and_argument, tables()).to_dict()) if file_and_argument else {}
-        print_lines(describe(section, tables(), given))
+        print_lines(describe(section, tables(), given, plugin_sections()))
         sys.exit(0)
     if file_and_argument is None:
         raise UserError("--config is required, for example --config=motif:score (or --help)")
@@ -151,6 +154,10 @@ def keep_batch_size(config: ConfigDict, argv: list[str], record: Path) -> None:
 
 def read_flags(file: str, argument: str | None, argv: list[str], into: flags.FlagValues) -> None:
     """Reads a config file and the flags that override its values; `into.config` is the config then."""
+    for word in argv[1:]:
+        if (new := current_flag(word)) != word:
+            print_line(f"{clean(word)} is {clean(new)} now; the next version does not know the old one")
+    argv = [argv[0], *map(current_flag, argv[1:])]
     config = load(file, argument, tables())
     known = sorted(flatten(config.to_dict()))
     for word in argv[1:]:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from motif_jax import files
+from motif_jax.config.renamed import current_values
 from motif_jax.config.table import flatten
 from motif_jax.structs import UserError
 
@@ -43,7 +44,7 @@ def read_record(file: Path) -> dict[str, Any]:
     """The values in a config.json by their names; raises UserError for another layout."""
     content = files.read_json(file)
     files.check_layout(content, file.parent)
-    return flatten(content)
+    return current_values(flatten(content))
 
 
 # ---- a workdir

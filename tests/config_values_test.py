@@ -10,7 +10,7 @@ import pytest
 from config_attacks import attacks, config_with, refusal
 from conftest import ROOT, get_config
 
-from motif_jax.config.file import shipped_names
+from motif_jax.config.file import shipped
 from motif_jax.config.table import check_values, flatten, keys
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import tables
@@ -78,7 +78,7 @@ def test_every_value_is_read_by_a_stage_that_checks_it():
 
 
 @pytest.mark.parametrize(("file", "argument"), [
-    (f"{name}.py", argument) for name in shipped_names() for argument in ARGUMENTS.get(name, TASK_ARGUMENTS)
+    (f"{name}.py", argument) for name in sorted(shipped()) for argument in ARGUMENTS.get(name, TASK_ARGUMENTS)
 ])  # fmt: skip
 def test_config_files_have_declared_values_alone_and_their_stages_take_them(file, argument):
     config = get_config(file, argument)

@@ -8,7 +8,7 @@ import pytest
 from conftest import ROOT, get_config
 
 from motif_jax import __version__
-from motif_jax.config.file import find_config, load, shipped_names
+from motif_jax.config.file import find_config, load, shipped
 from motif_jax.experiment import dry_run, tables
 from motif_jax.files import to_plain, write_config, write_json
 from motif_jax.stages import NAMES, find_stage
@@ -38,7 +38,7 @@ def said(config, workdir, stages=None) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in lines)
 
 
-@pytest.mark.parametrize("name", shipped_names())
+@pytest.mark.parametrize("name", sorted(shipped()))
 def test_a_dry_run_names_every_stage_and_writes_nothing(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = load(find_config(name), None, tables())

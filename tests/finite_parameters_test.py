@@ -3,7 +3,7 @@ import pytest
 from conftest import refusal
 
 import motif_jax
-from motif_jax.contrib.words import read_vectors
+from motif_jax.contrib.words.source import read_vectors
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.devices.releases import write_release
 from motif_jax.policies.model import make_policy_model

@@ -13,12 +13,18 @@ import pytest
 from motif_jax import names
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.offline.recipes import RECIPES
+from motif_jax.plugins import CONTRIB
 from motif_jax.rewards.registry import SOURCES
 from motif_jax.rewards.section import JUDGED
 from motif_jax.stages import NAMES
 
 pytestmark = pytest.mark.quick
-TABLES_OF_NAMES = [table for name, table in vars(names).items() if name.isupper()]
+TABLES_OF_NAMES = [table for name, table in vars(names).items() if name.isupper() and isinstance(table, dict)]
+OF_CONTRIB = {  # every name that a folder of contrib declares, and its own
+    name: {name}.union(*plugin.tables().values())
+    for name, plugin in names.PLUGINS.by_name.items()
+    if (CONTRIB / name).is_dir()
+}
 PACKAGE = Path(__file__).parent.parent / "motif_jax"
 # Room: the rooms that it imports, without the two that all others may import.
 BELOW_ALL = ("system", "config")
@@ -153,29 +159,50 @@ def test_the_report_imports_run_and_pages_alone():
             assert rooms <= {"", "stages", "pages", *BELOW_ALL}, module
 
 
-def test_contrib_comes_in_by_the_table_of_names_alone():
+def folder_of(module: str) -> str:
+    """The folder of contrib that a module lies in, or ""."""
+    _, room, *folder = [*module.split("."), "", ""]
+    return folder[0] if room == "contrib" else ""
+
+
+def test_core_never_imports_contrib_and_does_not_know_its_names():
     for module in MODULES:
         if place_of(module)[0] != "contrib":
             assert "contrib" not in {place_of(other)[0] for other in imported_by(module)}, module
-            named = {place_of(other)[0] for other in named_in(module)}
-            assert "contrib" not in named or module == "motif_jax.names", module
+            assert "contrib" not in {place_of(other)[0] for other in named_in(module)}, module
+            read = [node for node in nodes_of(module) if isinstance(node, ast.Subscript)]
+            assert not [node for node in read if ast.unparse(node.value).endswith(".plugins")], module
+    known = {(module, name) for module in MODULES for name in compared_in(module) & set().union(*OF_CONTRIB.values())
+             if name not in OF_CONTRIB.get(folder_of(module), ())}  # fmt: skip
+    assert known == OTHER_WORDS.keys()
+
+
+def test_a_folder_of_contrib_imports_another_one_only_if_its_first_line_says_so():
+    for module in MODULES:
+        if folder := folder_of(module):
+            document = ast.get_docstring(ast.parse((PACKAGE / "contrib" / folder / "__init__.py").read_text()))
+            others = {folder_of(other) for other in imported_by(module) | named_in(module)} - {folder, ""}
+            said = {other for other in others if f"contrib/{other}" in (document or "").partition("\n")[0]}
+            assert others == said, f"{module} imports {others - said}"
 
 
 def test_every_short_name_is_of_something_that_exists():
     for table in TABLES_OF_NAMES:
-        assert all(callable(names.import_named(path)) for path in table.values())
+        assert all(names.import_named(path) for path in table.values())
 
 
 # Where these names mean something else, or are looked up.
 OTHER_MEANINGS = {
-    ("motif_jax.stages.train_language", "words"): "a template",
-    ("motif_jax.contrib.drrn", "drrn"): "the network and its algorithm ask for each other",
-    ("motif_jax.contrib.drrn", "q_learning"): "the same",
     ("motif_jax.envs.protocols", "babyai"): "the section of the config with its values",
     ("motif_jax.rewards.registry", "learnt"): "it looks sources up",
     ("motif_jax.devices.releases", "learnt"): "a release keeps this source's arrays as its reward",
-    ("motif_jax.contrib.comments", "lexicon"): "its own table of scorers",
-    ("motif_jax.contrib.comments", "server"): "the same",
+    ("motif_jax.contrib.comments.world", "lexicon"): "its own table of scorers",
+    ("motif_jax.contrib.comments.world", "server"): "the same",
+}
+
+
+OTHER_WORDS = {  # where the name of something in contrib means something else
+    ("motif_jax.stages.train_language", "words"): "a template",
 }
 
 
@@ -213,6 +240,7 @@ def test_names_are_looked_up_and_not_compared():
     """What is particular about a world, a network, an algorithm, a judge or a source is an answer of its object."""
     registered = {name for table in (*TABLES_OF_NAMES, RECIPES, JUDGED, SOURCES) for name in table}
     registered |= {*FIXED, *BY_SPECS}
+    registered -= names.STAGES.keys() | set().union(*OF_CONTRIB.values())
     registered -= {"reference", "random", "score", "count", "return", "model", "linear"}  # words of many values
     found = {(module, name) for module in MODULES for name in compared_in(module) & registered}
     assert found == OTHER_MEANINGS.keys()

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from motif_jax.config.file import SHIPPED
+from motif_jax.config.file import PACKAGE
 from motif_jax.launch import split_config
 
 MOTIF = "--config=configs/motif.py"
@@ -53,7 +53,7 @@ def test_a_name_stands_for_a_config_that_comes_with_the_program(tmp_path, monkey
     (tmp_path / "quickstart").mkdir()  # a directory is no config
     for value in ("motif", "quickstart:toy,reference"):
         name, colon, argument = value.partition(":")
-        found = f"{SHIPPED}/{name}.py", argument if colon else None
+        found = f"{PACKAGE}/configs/{name}.py", argument if colon else None
         assert split_config(line(value)) == (found, ["motif-jax", "--workdir=motif"])
     (tmp_path / "motif").write_text("a config of the user's own")
     for value in ("motif", "motif.py", "configs/motif.py:toy", "other:"):

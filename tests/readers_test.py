@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from motif_jax.contrib import words
-from motif_jax.contrib.guessing import SceneFiles
+from motif_jax.contrib.guessing.world import SceneFiles
 from motif_jax.envs.babyai.manual import read_manual
 from motif_jax.episodes import playback
 from motif_jax.language import gguf_file

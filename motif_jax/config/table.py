@@ -14,7 +14,7 @@ import inspect
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, NamedTuple, TypeVar, get_type_hints
 
@@ -212,11 +212,17 @@ def part(kind: type) -> Any:
     return field(default_factory=kind, metadata={"kind": kind})
 
 
+def sections(kinds: Mapping[str, type]) -> Any:
+    """Declares the sections of these dataclasses, by name: a field with a mapping of them."""
+    return field(default_factory=lambda: {name: kind() for name, kind in kinds.items()}, metadata={"sections": kinds})
+
+
 def tables_of(config: type) -> Tables:
     """The tables of a dataclass whose fields are values or, as dataclasses or mappings, sections."""
     tables: Tables = {"": table_of(config)} if table_of(config) else {}
-    sections = _sections(config).items()
-    return tables | {name: keys(tables_of(kind)) if table is None else table for name, (kind, table) in sections}
+    for name, (kind, table) in _sections(config).items():
+        tables[name] = keys(tables_of(kind)) if table is None else table
+    return tables
 
 
 def typed(config: type[Config], values: Mapping[str, Any]) -> Config:
@@ -224,17 +230,25 @@ def typed(config: type[Config], values: Mapping[str, Any]) -> Config:
     arguments = {one.name: values[one.name] for one in fields(config) if "value" in one.metadata}  # type: ignore[arg-type]
     for name, (kind, table) in _sections(config).items():
         arguments[name] = dict(values[name]) if table is not None else typed(kind, values[name])
+    for field_name, kinds in _named_sections(config).items():
+        arguments[field_name] = {name: arguments.pop(name) for name in kinds}
     return config(**arguments)
 
 
 def _sections(config: type) -> dict[str, tuple[Any, Table | None]]:
-    """Type and, of a mapping, the table of each field that is a section."""
+    """Type and, of a mapping, the table of each section."""
     hints = get_type_hints(config)
-    return {
+    own = {
         one.name: (one.metadata.get("kind", hints[one.name]), one.metadata.get("table"))
-        for one in fields(config)
+        for one in fields(config)  # type: ignore[arg-type]
         if one.metadata.keys() & {"table", "kind"} or is_dataclass(hints[one.name])
     }
+    return own | {name: (kind, None) for kinds in _named_sections(config).values() for name, kind in kinds.items()}
+
+
+def _named_sections(config: type) -> dict[str, Mapping[str, type]]:
+    """The types of the sections that `sections` declares, by its field."""
+    return {one.name: one.metadata["sections"] for one in fields(config) if "sections" in one.metadata}  # type: ignore[arg-type]
 
 
 def keys(tables: Tables) -> dict[str, Value]:
@@ -304,15 +318,21 @@ ALWAYS = (  # differences from the published system that no value of the config 
 )
 
 
-def describe(topic: str, tables: Tables, given: Mapping[str, Any]) -> str:
-    """The help text of a section of the config, or of one of TOPICS; "" lists them. `given`: values by name."""
+def describe(topic: str, tables: Tables, given: Mapping[str, Any], of_plugins: Collection[str] = ()) -> str:
+    """The help text of a section of the config, or of one of TOPICS; "" lists them.
+
+    `given`: values by name. `of_plugins`: sections that docs/config.md leaves out; `markdown:NAME` has one of them.
+    """
     sections = {name or OUTSIDE: {name: table} for name, table in tables.items()}
     if topic == REFERENCE:
         differs = [value.differs for value in keys(tables).values() if value.differs]
         parts = {"Different unless `reference` is given": differs, "Different in any case": ALWAYS}
         return "\n\n".join(f"{title}:\n" + "\n".join(f"  {line}" for line in lines) for title, lines in parts.items())
     if topic == MARKDOWN:
-        return "\n\n".join([PAGE, *(_chapter(name, section) for name, section in sections.items())])
+        own = (_chapter(name, section) for name, section in sections.items() if name not in of_plugins)
+        return "\n\n".join([PAGE, *own])
+    if (name := topic.removeprefix(f"{MARKDOWN}:")) != topic and name in sections:
+        return _chapter(name, sections[name])
     if topic == ALL:
         return "\n\n".join(_describe_section(section, given) for section in sections.values())
     if topic in sections:

@@ -1,1 +1,1 @@
-"""Worlds, networks, rewards and formats that are found by name, as a user's own (names.py); no room imports them."""
+"""Features that few experiments need, a folder for each, which plugins.py finds. No room imports them."""

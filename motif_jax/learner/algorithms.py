@@ -98,7 +98,8 @@ class Grpo(OnPolicy):
 
     in_groups = True
 
-    def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
+    def check(self, config: Any, limit: int, hosts: int, options: bool) -> None:
+        section = config.policy
         games, size = max(section.num_workers, 1) * section.games_per_worker, section.grpo.group_size
         name, length = f"the algorithm {section.algorithm!r}", section.rollout_length
         refuse(

@@ -118,8 +118,8 @@ class Algorithm(abc.ABC):
     def learns_options(self) -> bool:
         return False
 
-    def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:  # noqa: B027  (most check nothing)
-        """Raises UserError for values of `config.policy` that cannot work; `limit`: steps of an episode."""
+    def check(self, config: Any, limit: int, hosts: int, options: bool) -> None:  # noqa: B027  (most check nothing)
+        """Raises UserError for values of the config that cannot work; `limit`: steps of an episode."""
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
         """Whether minibatches consist of single steps, not of a batch's columns (rollouts of games)."""

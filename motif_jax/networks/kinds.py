@@ -44,8 +44,8 @@ class PromptNetwork:
     overlaps = False  # whether it acts for a group of games while others play, where games and learner take turns
     keeps_untrained = False  # whether the policy before the first update is saved
 
-    def check(self, section: Any) -> None:
-        """Raises UserError for values of `config.policy` that cannot work."""
+    def check(self, config: Any) -> None:
+        """Raises UserError for values of the config that cannot work."""
 
     def needs(self, section: Any) -> list[Need]:
         """The files of others that a new network of `config.policy` reads."""

@@ -19,7 +19,8 @@ class LanguageNetwork(PromptNetwork):
 
     overlaps = keeps_untrained = True
 
-    def check(self, section: Any) -> None:
+    def check(self, config: Any) -> None:
+        section = config.policy
         language = section.language
         if language.lora_rank and not (language.model and language.weights == PRETRAINED):
             why = "low-rank additions to an untrained model learn little: choose pretrained weights of a model"

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from motif_jax.actors.pool import ActorPool
-from motif_jax.config.table import Flag, List, Number, Tables, Text, Whole, check_values, tables_of, typed, value
+from motif_jax.config.table import (
+    Flag,
+    List,
+    Number,
+    Tables,
+    Text,
+    Whole,
+    check_values,
+    sections,
+    tables_of,
+    typed,
+    value,
+)
 from motif_jax.files import checkpoint_steps, read_json
-from motif_jax.names import import_named
+from motif_jax.names import PLUGINS, STAGES, import_named
 from motif_jax.run import Lock
 from motif_jax.structs import Need, UserError
 from motif_jax.system.meeting import find_meeting
@@ -60,10 +72,7 @@ class Stage(Generic[Config]):
 
 
 SUMMARY = "summary.json"  # the last file of a training
-NAMES = (
-    "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
-    "audit", "write_reward", "report", "visualize", "export",
-)  # fmt: skip
+NAMES = tuple(STAGES)
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,7 @@ class Experiment:
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
     distributed: Distributed = Distributed()
     cluster: Cluster = Cluster()
+    plugins: Mapping[str, Any] = sections(PLUGINS.sections)
 
 
 EXPERIMENT: Tables = tables_of(Experiment)
@@ -157,9 +167,12 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
     )
 
 
+@functools.cache
 def find_stage(name: str) -> Stage[Any]:
-    """The declaration of a stage."""
-    return import_named(f"motif_jax.stages.{name}:STAGE")
+    """The declaration of a stage, whose identity has the sections of plugins that decide its results."""
+    stage: Stage[Any] = import_named(STAGES[name])
+    of_plugins = (section for section, plugin in PLUGINS.by_name.items() if name in plugin.decides)
+    return replace(stage, identity=(*stage.identity, *of_plugins))
 
 
 def later(path: str) -> Callable[[Any, Path], None]:

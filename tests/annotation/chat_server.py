@@ -17,8 +17,8 @@ from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.client import ChatClient
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.rule_server import ChatHandler, LoopbackServer, completion, user_text
 from motif_jax.annotation.section import SamplingSection, ServerSection
-from motif_jax.contrib.judge import ChatHandler, LoopbackServer, completion, user_text
 
 PROMPTS = [("default", False), ("reworded", False), ("default", True)]
 CAPTIONS = [

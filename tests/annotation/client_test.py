@@ -20,8 +20,8 @@ from motif_jax.annotation.annotator import Incomplete, Question
 from motif_jax.annotation.backends import Lexicon
 from motif_jax.annotation.client import KEY, URL, ChatClient
 from motif_jax.annotation.prompts import make_prompt
+from motif_jax.annotation.rule_server import Judge, JudgeClient
 from motif_jax.annotation.section import SamplingSection, ServerSection
-from motif_jax.contrib.judge import Judge, JudgeClient
 from motif_jax.structs import UserError
 from motif_jax.system import http
 from motif_jax.system.http import MAX_RETRY_AFTER_S, check_address, retry_after_s

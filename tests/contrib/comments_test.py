@@ -8,7 +8,7 @@ from lies import reply
 from world_server import WorldServer
 
 from motif_jax.actors.recorder import play_episodes
-from motif_jax.contrib.comments import make_scorer, words_of
+from motif_jax.contrib.comments.world import make_scorer, words_of
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.structs import EndStatus, UserError

@@ -24,8 +24,8 @@ def config_of(steps):
         "num_workers": 0, "games_per_worker": 4, "batch_size": 16, "num_minibatches": 2, "train_for_env_steps": steps,
         "train_for_seconds": 0.0, "probe_every": 1, "tensorboard": False,
     })  # fmt: skip
-    config.policy.drrn.width = 8
-    config.policy.replay.update({"capacity": 50, "minibatch_size": 8})
+    config.drrn.width = 8
+    config.drrn.update({"capacity": 50, "minibatch_size": 8})
     config.evaluate.update({
         "episodes": 2, "num_workers": 0, "beside": "bot", "games_per_worker": 2, "variations": VARIATION,
     })  # fmt: skip

@@ -11,7 +11,7 @@ from lies import ESCAPE, nothing_is_printed, reply  # noqa: F401  a fixture
 from world_server import WorldServer
 
 from motif_jax.actors.recorder import play_episodes
-from motif_jax.contrib.guessing import ATTRIBUTES, RULES, LocalAnswerer, Scene, Utterance, draw_scene, one_hot
+from motif_jax.contrib.guessing.world import ATTRIBUTES, RULES, LocalAnswerer, Scene, Utterance, draw_scene, one_hot
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import make_world
 from motif_jax.structs import EndStatus, UserError

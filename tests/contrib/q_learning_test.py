@@ -14,7 +14,7 @@ from linear_policy import make_rollouts
 
 from motif_jax.contrib.drrn import q_learning
 from motif_jax.contrib.drrn.q_learning import StoredSteps, draw, make_q_update, make_replay
-from motif_jax.contrib.drrn.sections import ReplaySettings
+from motif_jax.contrib.drrn.sections import DrrnSection
 from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import TrainingRewards
@@ -100,7 +100,7 @@ def test_an_update_is_a_step_of_adam_on_the_slow_loss_of_what_it_drew(bootstrap)
     params = {"q": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
     empty = make_replay(2, 5, 16, {"x": jax.ShapeDtypeStruct((4,), np.float32)})
     state = q_learning.init_q_state(params, Q, empty)._replace(version=jnp.int32(7))
-    settings = replace(Q, bootstrap=bootstrap), ReplaySettings(minibatch_size=40)
+    settings = replace(Q, bootstrap=bootstrap), DrrnSection(minibatch_size=40)
     update = make_q_update(linear, just_the_games, *settings, seed=3)
     update = jax.jit(jax.vmap(update, in_axes=(None, None, 0), axis_name="data"))
 
@@ -140,7 +140,7 @@ def test_the_rate_is_that_of_the_batchs_position_or_else_of_the_version(position
     empty = make_replay(2, 5, 16, {"x": jax.ShapeDtypeStruct((4,), np.float32)})
     settings = replace(Q, anneal_learning_rate_to=0.0, total_updates=10)
     state = q_learning.init_q_state({"q": np.zeros((4, 3), np.float32)}, settings, empty)._replace(version=jnp.int32(7))
-    update = make_q_update(linear, just_the_games, settings, ReplaySettings(minibatch_size=40), seed=3)
+    update = make_q_update(linear, just_the_games, settings, DrrnSection(minibatch_size=40), seed=3)
     rollouts = jax.tree.map(lambda array: array[None], rollouts)
     _, metrics = jax.vmap(update, in_axes=(None, None, 0), axis_name="data")(state, (), rollouts)
     assert metrics["learning_rate"][0] == pytest.approx(rate)
@@ -158,7 +158,7 @@ def test_acting_and_an_update_lower_for_gpus_and_tpus():
     model = make_policy_model(OPTIONS, None)
     tokens = np.zeros((6, 16, 32), np.int16)
     rollouts = make_rollouts(observations={"tokens": tokens}, core=np.zeros((1, 16, 0), np.float32))
-    update = make_q_update(model.unroll, just_the_games, replace(Q, num_minibatches=2), ReplaySettings(), seed=0)
+    update = make_q_update(model.unroll, just_the_games, replace(Q, num_minibatches=2), DrrnSection(), seed=0)
     program = map_update(update, make_mesh(1), 1, num_constants=1)
     seen = {"tokens": jax.ShapeDtypeStruct((32,), np.int16)}
     state = jax.eval_shape(lambda params: q_learning.init_q_state(params, Q, make_replay(N, 5, 16, seen)), model.params)

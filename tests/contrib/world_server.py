@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import chat_server
 from chat_server import ChatServer
 
-from motif_jax.contrib.guessing import ATTRIBUTE_OF, LocalAnswerer, Scene, Utterance
+from motif_jax.contrib.guessing.world import ATTRIBUTE_OF, LocalAnswerer, Scene, Utterance
 
 Fault = Callable[[int, str], Iterable[bytes] | None]
 

@@ -11,7 +11,7 @@ from policy_rewards_test import MESSAGES, make_reward
 
 from motif_jax.annotation.annotator import Question
 from motif_jax.captions import decode, encode
-from motif_jax.contrib.words import WordsSource
+from motif_jax.contrib.words.source import WordsSource
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.learnt_source import Captioned, Reward
 from motif_jax.rewards.online import source as online_source

@@ -19,8 +19,8 @@ def config_of(network):
     config = get_config("glam_quickstart.py", "goto_small,drrn" if network == "drrn" else "goto_local,unread")
     config.policy.update({"num_workers": 0, "games_per_worker": 4, "rollout_length": 2, "batch_size": 8})
     config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8})
-    config.policy.drrn.width = 8
-    config.policy.replay.update({"capacity": 64, "minibatch_size": 8})
+    config.drrn.width = 8
+    config.drrn.update({"capacity": 64, "minibatch_size": 8})
     return config
 
 

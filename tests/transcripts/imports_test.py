@@ -9,7 +9,7 @@ import pytest
 from conftest import check_stage, get_config, refusal, run_stage
 from talks import write
 
-from motif_jax.contrib.tweets import Tweet, find_rows, read_tweets, retrofit
+from motif_jax.contrib.tweets.reader import Tweet, find_rows, read_tweets, retrofit
 from motif_jax.envs.wordle.world import PATTERNS, Vocabulary
 from motif_jax.stages import export
 from motif_jax.stages.train_language.model import _episodes

@@ -1,71 +1,12 @@
-"""DRRN, a network that scores actions by their names, and Q-learning from a replay buffer, which trains it.
-
-The classes here are what the names `drrn` and `q_learning` stand for; they load JAX, in the module `q_learning`, only
-when they make something.
+"""DRRN, a network that scores actions by their names, and Q-learning from a replay buffer, which trains it: GLAM's
+baseline (docs/glam.md). Its values are the section `drrn` of the config.
 """
 
-from __future__ import annotations
+from motif_jax.plugins import Plugin
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
-
-from motif_jax.contrib.drrn.sections import DRRN, Q_LEARNING
-from motif_jax.envs.world import World
-from motif_jax.learner.settings import Algorithm
-from motif_jax.networks.kinds import PromptNetwork
-from motif_jax.structs import UserError
-from motif_jax.tokens import WordTokeniser
-
-
-def check_together(section: Any) -> None:
-    """Raises UserError if DRRN and Q-learning are not used together."""
-    if (section.network, section.algorithm) != (DRRN, Q_LEARNING):
-        both = f"the network {DRRN!r} and the algorithm {Q_LEARNING!r} are only used together"
-        raise UserError(f"{both} (--config.policy.network, .algorithm)")
-
-
-class Drrn(PromptNetwork):
-    """The network `drrn`; its tokens are the words of the world."""
-
-    def check(self, section: Any) -> None:
-        check_together(section)
-
-    def start(self, config: Any, world: World, workdir: Path) -> tuple[dict[str, Any], Any]:
-        from motif_jax.policies.model import make_policy_model
-
-        section = config.policy
-        if not (words := getattr(world, "words", ())):
-            problem = f"the network {DRRN!r} needs the words of prompts, which the world {world.name!r} does not list"
-            raise UserError(f"{problem} (--config.policy.network, --config.env.world)")
-        names = list(world.action_names)
-        own = {"tokeniser": WordTokeniser.from_texts([*words, *names]).text, "actions": names, **vars(section.drrn)}
-        spec: dict[str, Any] = {"network": DRRN, "num_actions": len(names), "dtype": section.dtype, DRRN: own}
-        return spec, make_policy_model(spec, config.seed)
-
-    def fields(self, spec: Mapping[str, Any], seed: int | None) -> dict[str, Any]:
-        from motif_jax.contrib.drrn.q_learning import drrn_policy_fields
-
-        return drrn_policy_fields(spec, seed)
-
-
-class QLearning(Algorithm):
-    """The algorithm `q_learning`."""
-
-    from_replay = True
-
-    def check(self, section: Any, limit: int, hosts: int, options: bool) -> None:
-        check_together(section)
-        if section.replay.capacity < section.batch_size:
-            raise UserError("a replay must have room for a batch (--config.policy.replay.capacity, .batch_size)")
-        if section.bootstrap == "inferred":
-            raise UserError("q_learning infers no values: choose explicit or never (--config.policy.bootstrap)")
-
-    def splits_steps(self, section: Any, memory: bool) -> bool:
-        return True
-
-    def make_learner(self, config: Any, world: World, learning: Any) -> tuple[Any, Any]:
-        """See `Algorithm`; the replay buffer is a part of the state."""
-        from motif_jax.contrib.drrn.q_learning import make_q_learner
-
-        return make_q_learner(config, world, learning)
+PLUGIN = Plugin(
+    networks={"drrn": "motif_jax.contrib.drrn.network:Drrn"},
+    algorithms={"q_learning": "motif_jax.contrib.drrn.network:QLearning"},
+    section="motif_jax.contrib.drrn.sections:DrrnSection",
+    decides=("train_policy",),
+)

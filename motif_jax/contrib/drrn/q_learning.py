@@ -3,7 +3,7 @@
 Prompts and names share one embedding of words. One gated recurrent unit reads the prompt, another the name; a hidden
 layer maps their final states to one number, Q(prompt, name). The value of a state is max Q. A checkpoint stores, under
 `drrn` in the spec of its network: the content of tokenizer.json (`tokeniser`), the names of the actions (`actions`),
-and the values of the section `policy.drrn`.
+and those values of the section `drrn` that make it.
 
 It learns by Q-learning (Watkins 1989) from a replay buffer (Lin 1992).
 
@@ -31,7 +31,7 @@ import optax
 from flax import nnx
 from jax.typing import DTypeLike
 
-from motif_jax.contrib.drrn.sections import DRRN, ReplaySettings
+from motif_jax.contrib.drrn.sections import DRRN, DrrnSection
 from motif_jax.envs.world import World
 from motif_jax.learner.losses import Rollouts, Unroll
 from motif_jax.learner.settings import Learning, Settings
@@ -98,7 +98,7 @@ def drrn_policy_fields(spec: Mapping[str, Any], seed: int | None) -> dict[str, A
     actions = np.full((len(names), max(map(len, names))), PADDING, np.int32)
     for row, name in zip(actions, names, strict=True):
         row[: len(name)] = name
-    prompts = prompt_encoder(tokeniser, own["max_tokens"], "--config.policy.drrn.max_tokens", full=True)
+    prompts = prompt_encoder(tokeniser, own["max_tokens"], "--config.drrn.max_tokens", full=True)
     smallest = np.int16 if tokeniser.size <= np.iinfo(np.int16).max else np.int32  # saves memory in the replay buffer
 
     def make() -> RelevanceNetwork:
@@ -206,7 +206,7 @@ def init_q_state(params: Any, settings: Settings, replay: ReplayBuffer) -> QStat
 
 
 def make_q_update(
-    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, replay: ReplaySettings, seed: int
+    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, replay: DrrnSection, seed: int
 ) -> Callable[..., Any]:
     """Makes the learner's step on one device: `update(state, frozen, rollouts) -> (state, metrics)`.
 
@@ -280,7 +280,7 @@ def make_q_learner(config: Any, world: World, learning: Learning) -> tuple[Calla
     section, model, mesh = config.policy, learning.model, learning.mesh
     if mesh.size > 1:
         raise UserError(f"q_learning uses one device, and here are {mesh.size} (--config.policy.num_devices=1)")
-    settings: ReplaySettings = section.replay
+    settings: DrrnSection = config.plugins[DRRN]
     games = section.batch_size // section.rollout_length
     rows = {name: np.zeros((1, 1, *world.specs[name].shape), world.specs[name].dtype) for name in model.reads}
     encoded = {name: jax.ShapeDtypeStruct(array.shape[2:], array.dtype) for name, array in model.encode(rows).items()}

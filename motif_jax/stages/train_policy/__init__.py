@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.actors.pool import check_groups
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, deciding, part, value
+from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Whole, deciding, value
 from motif_jax.console import clean
 from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.world import World, is_text, space_of
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
 from motif_jax.learner.settings import GroupSettings, LearnerSection, find_algorithm
-from motif_jax.names import ALGORITHMS, POLICY_SECTIONS, PROMPT_NETWORKS, check_end, find
+from motif_jax.names import ALGORITHMS, PROMPT_NETWORKS, check_end
 from motif_jax.networks.kinds import BY_SPECS, FIXED, check_own, check_reads, find_prompt_network, is_own
 from motif_jax.policies.decoding import LanguageSection
 from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_plan, to_number
@@ -112,8 +112,6 @@ class Policy(Keeping, Devices, LearnerSection, PlayingSection, RewardsSection, N
     """The section `policy`; its values are declared in the bases, of which the last comes first."""
 
     language: LanguageSection = field(default_factory=LanguageSection)
-    drrn: Any = part(find(POLICY_SECTIONS, "drrn"))
-    replay: Any = part(find(POLICY_SECTIONS, "replay"))
     grpo: GroupSettings = field(default_factory=GroupSettings)
 
 
@@ -206,7 +204,7 @@ def check(config: TrainConfig) -> None:
     if is_own(section.network):
         check_own(section.network)
     if network := find_prompt_network(section.network):
-        network.check(section)
+        network.check(config)
     plan, algorithm = find_plan(config), find_algorithm(section.algorithm)
     if space_of(world) and (plan or algorithm.in_groups or section.network in PROMPT_NETWORKS):
         raise UserError(
@@ -216,7 +214,7 @@ def check(config: TrainConfig) -> None:
     limit = section.max_episode_steps or config.env["max_episode_steps"]
     meeting = find_meeting(config.distributed)  # raises UserError for bad values
     hosts = meeting.num_processes if meeting else 1
-    algorithm.check(section, limit, hosts, bool(plan))
+    algorithm.check(config, limit, hosts, bool(plan))
     if plan and (not algorithm.learns_options or section.network in PROMPT_NETWORKS):
         able = " and ".join(name for name in ALGORITHMS if find_algorithm(name).learns_options)
         raise UserError(

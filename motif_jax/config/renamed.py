@@ -1,0 +1,39 @@
+"""Values of the config that had other names, or choices with other names, in the last minor version: both still work.
+
+A flag is read with its new name, a line says so; config files may set the old name, and a workdir's record has either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+RENAMED = {  # the old name: the new one
+    "policy.drrn.width": "drrn.width",
+    "policy.drrn.max_tokens": "drrn.max_tokens",
+    "policy.replay.capacity": "drrn.capacity",
+    "policy.replay.minibatch_size": "drrn.minibatch_size",
+}
+CHOICES: dict[str, dict[str, str]] = {}  # by the new name of a value: its old choices, and the new ones
+FLAG = re.compile(r"(--?(?:no)?config\.)([^=]*)(=.*)?", re.DOTALL)
+
+
+def current_choice(name: str, value: Any) -> Any:
+    """The value with today's word for an old choice; `name`: the new one."""
+    return CHOICES.get(name, {}).get(value, value) if isinstance(value, str) else value
+
+
+def current_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by their old or new names, with the new ones."""
+    renamed = {RENAMED.get(name, name): value for name, value in values.items()}
+    return {name: current_choice(name, value) for name, value in renamed.items()}
+
+
+def current_flag(word: str) -> str:
+    """A word of the command line with the new name and choice; most words have them already."""
+    if match := FLAG.fullmatch(word):
+        start, name, value = match.groups(default="")
+        new = RENAMED.get(name, name)
+        return f"{start}{new}" + (f"={current_choice(new, value[1:])}" if value else "")
+    return word

@@ -1,0 +1,52 @@
+"""Values of the config by the names that they had before."""
+
+import pytest
+
+from motif_jax.config.file import load
+from motif_jax.config.renamed import CHOICES, RENAMED, current_flag, current_values
+from motif_jax.config.table import keys
+from motif_jax.experiment import defaults, tables
+from motif_jax.files import LAYOUT, write_json
+from motif_jax.run import read_record
+
+pytestmark = pytest.mark.quick
+OLD, NEW = "policy.drrn.width", "drrn.width"
+
+
+def test_every_old_name_is_gone_and_every_new_one_exists():
+    known = keys(tables())
+    assert not RENAMED.keys() & known.keys()
+    assert {*RENAMED.values(), *CHOICES} <= known.keys()
+    for name, words in CHOICES.items():
+        choices = known[name].kind.choices
+        assert set(words.values()) <= set(choices)
+        assert not words.keys() & set(choices)
+
+
+def test_a_flag_with_an_old_name_works_and_a_line_names_the_new_one(launch_here, tmp_path):
+    arguments = ("--config=configs/motif.py", f"--workdir={tmp_path}", f"--config.{OLD}=77", "--print_config")
+    done = launch_here(*arguments)
+    first, _, printed = done.stdout.partition("\n")
+    assert first == f"--config.{OLD}=77 is --config.{NEW}=77 now; the next version does not know the old one"
+    assert '"width": 77' in printed
+    assert current_flag("--config.seed=3") == "--config.seed=3"
+    assert current_flag(f"--noconfig.{OLD}") == f"--noconfig.{NEW}"
+
+
+@pytest.mark.parametrize("begin", ["defaults()", "ConfigDict({'policy': {'drrn': {'width': 5}}})"])
+def test_a_config_file_may_set_old_names(tmp_path, begin):
+    file = tmp_path / "own.py"
+    file.write_text(
+        "from motif_jax.experiment import defaults\nfrom ml_collections import ConfigDict\n"
+        f"def get_config():\n    config = {begin}\n    config.policy.drrn.width = 77\n    return config\n"
+    )
+    config = load(str(file), None, tables())
+    assert config.drrn.width == 77
+    assert "drrn" not in config.policy
+    assert "drrn" not in defaults().policy
+
+
+def test_the_record_of_a_workdir_may_have_old_names(tmp_path):
+    assert current_values({OLD: 5, "seed": 1}) == {NEW: 5, "seed": 1}
+    write_json(tmp_path / "config.json", {"layout": LAYOUT, "policy": {"drrn": {"width": 77}}})
+    assert read_record(tmp_path / "config.json")[NEW] == 77

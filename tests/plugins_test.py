@@ -1,0 +1,152 @@
+"""What others install is used by name, and what is wrong with it is told in one sentence."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from motif_jax import names, plugins
+from motif_jax.plugins import Plugin, Plugins
+from motif_jax.structs import UserError
+
+ROOT = Path(__file__).parent.parent
+STRANGER = {
+    "pyproject.toml": """
+        [project]
+        name = "stranger"
+        version = "1.0"
+        [project.entry-points.motif_jax]
+        stranger = "stranger:PLUGIN"
+        [build-system]
+        requires = ["setuptools"]
+        build-backend = "setuptools.build_meta"
+        """,
+    "stranger/__init__.py": """
+        from motif_jax.plugins import Plugin
+
+        PLUGIN = Plugin(
+            worlds={"yard": "stranger.parts:Yard"}, judges={"optimist": "stranger.parts:Optimist"},
+            stages={"count_pairs": "stranger.parts:STAGE"}, section="stranger.section:Section", decides=("collect",),
+        )
+        """,
+    "stranger/section.py": """
+        from dataclasses import dataclass
+        from motif_jax.config.table import Whole, value
+
+        @dataclass(frozen=True)
+        class Section:
+            "How the stranger counts."
+            factor: int = value(3, Whole(1), "what the number is multiplied by", decides=True)
+        """,
+    "stranger/parts.py": """
+        from motif_jax.annotation.backends import Rules
+        from motif_jax.envs.toy import ToyWorld
+        from motif_jax.stages import Experiment, Stage
+
+        class Yard(ToyWorld):
+            name = "yard"
+
+        class Optimist(Rules):
+            pass
+
+        def run(config, workdir):
+            import numpy as np
+            pairs = len(np.load(workdir / "dataset/data/message.npy", mmap_mode="r"))
+            (workdir / "counted.txt").write_text(str(pairs * config.plugins["stranger"].factor))
+
+        STAGE = Stage(
+            config=Experiment, sections=(), check=lambda config: None, writes="", memory="", run=run,
+            is_complete=lambda config, workdir: (workdir / "counted.txt").exists(), loads_jax=lambda config: False,
+        )
+        """,
+}
+
+
+def install(files: dict[str, str], folder: Path) -> dict[str, str]:
+    """Installs a package of these files in `folder`; returns the environment that finds it."""
+    for name, text in files.items():
+        (folder / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        lines = text.strip("\n").split("\n")
+        indent = len(lines[0]) - len(lines[0].lstrip())
+        (folder / "source" / name).write_text("\n".join(line[indent:] for line in lines) + "\n")
+    flags = ["--no-index", "--no-deps", "--no-build-isolation", "--quiet", f"--target={folder / 'site'}"]
+    subprocess.run([sys.executable, "-m", "pip", "install", *flags, folder / "source"], check=True)
+    path = os.pathsep.join(filter(None, [str(ROOT), str(folder / "site"), os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": path}
+
+
+def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "motif_jax.launch", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.journey
+def test_a_strangers_package_is_installed_and_used_by_its_names(tmp_path):
+    environment = install(STRANGER, tmp_path)
+    small = ["--config.collect.num_pairs=20", "--config.collect.collector=random", "--config.collect.num_workers=0"]
+    line = [
+        "--config=configs/motif.py:toy", f"--workdir={tmp_path / 'run'}", "--config.env.world=yard",
+        "--config.annotate.backend=optimist", *small,
+    ]  # fmt: skip
+    done = run(environment, *line, "--stage=collect,annotate,count_pairs", "--config.stranger.factor=5")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run/counted.txt").read_text() == "100"
+    other = run(environment, *line, "--stage=collect", "--config.stranger.factor=4")
+    assert other.returncode == 2
+    assert "stranger.factor = 5, not 4" in other.stderr  # it decides the pairs
+    assert "--config.stranger.factor=3" in run(environment, "--help=stranger").stdout
+    without = run(dict(os.environ), *line, "--dry_run")
+    assert without.returncode == 2
+    assert "unknown backend 'optimist'" in without.stderr
+
+
+@pytest.mark.quick
+def test_plugins_that_cannot_be_loaded_are_named_and_others_go_on(monkeypatch):
+    def exits() -> Plugin:
+        raise SystemExit("no licence")
+
+    declared = [
+        ("good", lambda: Plugin(worlds={"one": "good:World"})), ("raises", lambda: 1 / 0), ("exits", exits),
+        ("number", lambda: 3), ("path", lambda: Plugin(judges={"two": "no path"})),
+        ("section", lambda: Plugin(section="pathlib:Path")), ("lost", lambda: Plugin(section="nowhere_at_all:Values")),
+    ]  # fmt: skip
+    monkeypatch.setattr(plugins, "_declared", lambda: iter(declared))
+    found = plugins.find_plugins()
+    assert found.by_name.keys() == {"good"}
+    assert found.names("worlds", {}) == {"one": "good:World"}
+    wrong = dict(sentence.removeprefix("the plugin ").split(" is left out: ") for sentence in found.broken)
+    assert wrong.pop("'raises'") == "division by zero"
+    assert wrong.pop("'exits'") == "no licence"
+    assert "must be a motif_jax.plugins.Plugin, not 3" in wrong.pop("'number'")
+    assert "'two' in its judges must be 'module:attribute', not 'no path'" in wrong.pop("'path'")
+    assert "must be a dataclass of values" in wrong.pop("'section'")
+    assert "No module named 'nowhere_at_all'" in wrong.pop("'lost'")
+    assert not wrong
+
+
+@pytest.mark.quick
+def test_a_name_that_two_plugins_have_is_refused(monkeypatch):
+    twice = [("one", lambda: Plugin(worlds={"yard": "a:A"})), ("two", lambda: Plugin(worlds={"yard": "b:B"}))]
+
+    def refusal(declared: list, sections: tuple[str, ...] = ()) -> str:
+        monkeypatch.setattr(plugins, "_declared", lambda: iter(declared))
+        found = plugins.find_plugins()
+        found.names("worlds", {"nethack": "core:World"})
+        monkeypatch.setattr(names, "PLUGINS", found)
+        with pytest.raises(UserError) as refused:
+            names.check_plugins(sections)
+        return str(refused.value)
+
+    assert refusal(twice) == "the plugin 'two' has a world 'yard', as has the plugin 'one': uninstall one"
+    assert refusal(twice[:1] * 2) == "two plugins have the name 'one': uninstall one"
+    of_core = [("one", lambda: Plugin(worlds={"nethack": "a:A"}))]
+    assert refusal(of_core) == "the plugin 'one' has a world 'nethack', as has the program itself: uninstall one"
+    section = [("policy", lambda: Plugin(section="motif_jax.contrib.drrn.sections:DrrnSection"))]
+    assert refusal(section, ("env", "policy")) == "the plugin 'policy' has the name of a section of the config"
+
+
+@pytest.mark.quick
+def test_without_plugins_there_are_the_programs_own_names():
+    assert Plugins({}, {}, [], []).names("worlds", {"toy": "a:A"}) == {"toy": "a:A"}
