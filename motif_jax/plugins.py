@@ -42,6 +42,7 @@ class Plugin:
     judges: Names = field(default_factory=dict)  # annotation/backends.py
     online_rewards: Names = field(default_factory=dict)  # rewards/online/source.py
     transcript_formats: Names = field(default_factory=dict)  # stages/train_language/model.py
+    films: Names = field(default_factory=dict)  # by the end of the file's name: stages/visualize.py
     stages: Names = field(default_factory=dict)  # stages/__init__.py
     section: str = ""  # module:Dataclass of the config's section with the plugin's name
     decides: tuple[str, ...] = ()  # stages whose results depend on the deciding values of the section

@@ -205,7 +205,6 @@ class Story(NamedTuple):
     rewarded: np.ndarray  # frames where `rewards` is not 0. int64
     top: list[TopMessage]
     rows: int  # rows of the screen that the game uses in the episode
-    pictured: bool = False  # whether films show the game's pictures in these rows
 
 
 def describe(replay: Replay) -> Story:

@@ -5,27 +5,17 @@ import sys
 
 import numpy as np
 import pytest
-from conftest import refusal
+from conftest import check_stage, get_config, refusal, run_stage
 from PIL import Image
 from real_replay import NEEDED, made, play
 
+from motif_jax.contrib.films.film import COLOURS, HEIGHT, PICTURE_ROWS, SCALE, WIDTH, Gif, Mp4, film, find_ffmpeg, paint
 from motif_jax.envs.gym_world import encode_picture
 from motif_jax.networks.images import tile_atlas
-from motif_jax.replays.film import (
-    COLOURS,
-    HEIGHT,
-    PICTURE_ROWS,
-    SCALE,
-    WIDTH,
-    check_film,
-    film,
-    find_ffmpeg,
-    paint,
-    write_film,
-)
 from motif_jax.replays.replay import COLUMNS, LEAST_ROWS, ROWS, describe, load_replay, save_replay
 from motif_jax.replays.scene import STATUS_LINES, Canvas
 from motif_jax.screens import BACKGROUND, PALETTE, REVERSED, SHOWN
+from motif_jax.stages import visualize
 from motif_jax.structs import UserError
 
 
@@ -68,24 +58,39 @@ def test_rules_and_blocks_join_and_other_signs_are_drawn():
     assert (shape("ŋ") == shape("?")).all()
 
 
+@pytest.mark.journey
+def test_a_film_is_written_and_said(tmp_path, capsys):
+    save_replay(tmp_path / "replay.npz", play())
+    file = tmp_path / "new/film.GIF"
+    shown = {"replay": str(tmp_path / "replay.npz"), "export": str(file), "speed": 50.0}
+    config = get_config(**{f"visualize.{name}": value for name, value in shown.items()})
+    run_stage(visualize, config, tmp_path / "run")
+    assert file.is_file()
+    assert f"written to {str(file)!r}" in capsys.readouterr().out
+    assert [other.name for other in file.parent.iterdir()] == [file.name]
+
+
 @pytest.mark.quick
 @pytest.mark.parametrize(("lacking", "file", "said"), [
     ("PIL", "a.gif", "a film needs Pillow: pip install pillow"),
     ("imageio_ffmpeg", "a.mp4", "an .mp4 needs ffmpeg: pip install imageio-ffmpeg; a .gif does not"),
-    ("PIL", "a.cast", "'a.cast' must end in one of .gif, .mp4"),
+    ("", "a.cast", "'a.cast' must end in one of .gif, .mp4"),
+    ("", f"{__file__}/x.gif", "is not a directory"),
 ])  # fmt: skip
-def test_what_a_film_lacks_is_said_before_anything_is_played(monkeypatch, lacking, file, said):
+def test_what_a_film_lacks_is_said_before_anything_is_played(tmp_path, monkeypatch, lacking, file, said):
     monkeypatch.setitem(sys.modules, lacking, None)
-    refusal(lambda: check_film(file), said)
+    config = get_config(**{"visualize.export": file, "visualize.policy": "random"})
+    refusal(lambda: check_stage(visualize, config, tmp_path), said, "(--config.visualize.export)")
     monkeypatch.undo()
-    check_film("a.gif")
+    visualize.film_writer("a.gif").check()
+    monkeypatch.setattr(visualize, "FILMS", {})  # without the folder
+    refusal(lambda: visualize.film_writer("a.gif"), "no writer of films is installed")
 
 
 def test_a_gif_decodes_to_the_sheets(tmp_path):
-    story, done, total = describe(play()), [], 0
-    write_film(tmp_path / "a.gif", story, 30.0, done.append)
+    story, total = describe(play()), 0
+    Gif().write(tmp_path / "a.gif", story, 30.0)
     sheets = list(film(story, 30.0))
-    assert done == list(range(1, len(sheets) + 1))
     for frame, sheet in enumerate(sheets[:-1]):  # all but the list at the end show the game
         assert (sheet.canvas.chars[:ROWS, :COLUMNS] == SHOWN[story.replay.chars[frame]]).all()
     with Image.open(tmp_path / "a.gif") as gif:
@@ -106,7 +111,7 @@ def test_an_mp4_decodes_to_the_sheets(tmp_path):
     except UserError:
         pytest.skip("imageio-ffmpeg is not here: bash launch/test.sh installs it")
     story = describe(made([f"message {number}" for number in range(9)], reward=[0] * 8))
-    write_film(tmp_path / "a.mp4", story, 4.0, print)
+    Mp4().write(tmp_path / "a.mp4", story, 4.0)
     sheets = list(film(story, 4.0))
     height, width = NEEDED[1] * HEIGHT, NEEDED[0] * WIDTH
     decoded = subprocess.run(
@@ -124,14 +129,14 @@ def test_films_show_the_games_pictures_and_crop_unused_rows(tmp_path):
     replay = made([str(number) for number in range(4)], reward=[0] * 3)
     replay.chars[...] = ord(" ")
     small = describe(replay)
-    write_film(tmp_path / "small.gif", small, 10.0, print)
+    Gif().write(tmp_path / "small.gif", small, 10.0)
     with Image.open(tmp_path / "small.gif") as gif:
         assert gif.size == (NEEDED[0] * WIDTH, (LEAST_ROWS + len(STATUS_LINES)) * HEIGHT)
     red, blue = (encode_picture(np.full((30, 40, 3), color, np.uint8)) for color in ((200, 40, 40), (40, 40, 200)))
     ends = np.cumsum([len(red), 0, len(blue), 0])
     pictures = np.frombuffer(red + blue, np.uint8)
     pictured = replay._replace(pictures=pictures, picture_ends=ends)
-    write_film(tmp_path / "pictured.gif", describe(pictured), 10.0, print)
+    Gif().write(tmp_path / "pictured.gif", describe(pictured), 10.0)
     with Image.open(tmp_path / "pictured.gif") as gif:
         assert gif.size == (NEEDED[0] * WIDTH, (PICTURE_ROWS + len(STATUS_LINES)) * HEIGHT)
         middle = []

@@ -6,15 +6,16 @@ frames of a GIF contain only the changes. The pictures of a replay may come from
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import struct
 import subprocess
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from motif_jax.replays.replay import BARS, Story, open_picture
 from motif_jax.replays.scene import MESSAGES, TEXT, Canvas, View, compose, needed
 from motif_jax.screens import BACKGROUND, PALETTE, REVERSED
 from motif_jax.structs import UserError
+from motif_jax.system.metrics import Progress
 
 FONT_WIDTH, FONT_HEIGHT, SCALE = 6, 11, 2  # pixels of a cell of the font, and how large each is drawn
 WIDTH, HEIGHT = SCALE * FONT_WIDTH, SCALE * FONT_HEIGHT
@@ -58,18 +60,14 @@ class TimedPicture(NamedTuple):
     picture: bytes = b""  # of the game, in place of its screen, which is then blank
 
 
-def count_sheets(story: Story, speed: float) -> int:
-    """The number of sheets of a film at `speed` steps per second."""
-    return len(_frames(story, speed)) + bool(story.top)
-
-
 def film(story: Story, speed: float) -> Iterator[TimedPicture]:
     """Yields the sheets of an episode at `speed` steps per second, then its list of messages."""
     columns, rows = needed(story)
+    pictured = story.replay.pictures is not None
     frames, last = _frames(story, speed), story.replay.steps
     for frame, following in zip(frames, [*frames[1:], last], strict=True):
         canvas = compose(story, View(frame, frame < last, speed), rows, columns, keys=False)
-        picture = story.replay.picture(frame) if story.pictured else b""
+        picture = story.replay.picture(frame) if pictured else b""
         if picture:
             canvas.chars[: story.rows], canvas.styles[: story.rows] = ord(" "), TEXT
         seconds = (following - frame) / speed if frame < last else max(LAST_S, 1 / speed)
@@ -82,34 +80,6 @@ def film(story: Story, speed: float) -> Iterator[TimedPicture]:
 def _frames(story: Story, speed: float) -> list[int]:
     last = story.replay.steps
     return [*range(0, last, math.ceil(speed / FASTEST)), last]
-
-
-def check_film(export: str) -> None:
-    """Raises UserError for a file that cannot be written, before anything is played."""
-    path = Path(export)
-    if path.suffix.lower() not in WRITERS:
-        raise UserError(f"{export!r} must end in one of {', '.join(WRITERS)}")
-    if path.is_dir():
-        raise UserError(f"{export!r} is a directory")
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        raise UserError("a film needs Pillow: pip install pillow") from None
-    if path.suffix.lower() == ".mp4":
-        find_ffmpeg()
-
-
-def write_film(path: Path, story: Story, speed: float, progress: Callable[[int], None]) -> None:
-    """Writes a .gif or .mp4 atomically; calls `progress` with the number of finished sheets."""
-    if story.replay.pictures is not None:
-        story = story._replace(rows=PICTURE_ROWS, pictured=True)
-
-    def counted() -> Iterator[TimedPicture]:
-        for number, sheet in enumerate(film(story, speed), 1):
-            yield sheet
-            progress(number)
-
-    write_whole(path, lambda file: WRITERS[path.suffix.lower()](file, story, speed, counted()))
 
 
 # ---- a sheet as pixels
@@ -167,7 +137,60 @@ def _fit(packed: bytes, width: int, height: int) -> np.ndarray:
 # ---- the files
 
 
-def _write_gif(file: BinaryIO, story: Story, speed: float, sheets: Iterable[TimedPicture]) -> None:
+class Gif:
+    """A writer of animated GIFs."""
+
+    def check(self) -> None:
+        """Raises UserError without Pillow."""
+        try:
+            import PIL  # noqa: F401
+        except ImportError:
+            raise UserError("a film needs Pillow: pip install pillow") from None
+
+    def write(self, path: Path, story: Story, speed: float) -> None:
+        """Writes a film at `speed` steps per second, atomically."""
+        if story.replay.pictures is not None:
+            story = story._replace(rows=PICTURE_ROWS)
+        total = len(_frames(story, speed)) + bool(story.top)
+        with contextlib.closing(Progress(path.name, total, "pictures")) as progress:
+
+            def counted() -> Iterator[TimedPicture]:
+                for number, sheet in enumerate(film(story, speed), 1):
+                    yield sheet
+                    progress.update(number)
+
+            write_whole(path, lambda file: self.encode(file, story, speed, counted()))
+
+    def encode(self, file: IO[bytes], story: Story, speed: float, sheets: Iterable[TimedPicture]) -> None:
+        """Writes the sheets into a file."""
+        encode_gif(file, story, sheets)
+
+
+class Mp4(Gif):
+    """A writer of MP4s."""
+
+    def check(self) -> None:
+        """Raises UserError without Pillow or ffmpeg."""
+        super().check()
+        find_ffmpeg()
+
+    def encode(self, file: IO[bytes], story: Story, speed: float, sheets: Iterable[TimedPicture]) -> None:
+        """Writes the sheets as a GIF, of which ffmpeg makes the file."""
+        sheets_per_second = speed / math.ceil(speed / FASTEST)
+        rate = sheets_per_second * math.ceil(SLOWEST / sheets_per_second)
+        with tempfile.NamedTemporaryFile(suffix=".gif") as gif:
+            encode_gif(gif, story, sheets)
+            gif.flush()
+            command = [find_ffmpeg(), "-loglevel", "error", "-nostdin", "-y", "-i", gif.name, "-r", f"{rate:.6f}"]
+            command += ["-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4", file.name]
+            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+        if done.returncode:
+            why = done.stderr.decode(errors="replace").strip().split("\n")[-1] or f"status {done.returncode}"
+            raise UserError(f"{command[0]} could not make the film: {why.strip()}")
+
+
+def encode_gif(file: IO[bytes], story: Story, sheets: Iterable[TimedPicture]) -> None:
+    """Writes the sheets as a GIF that repeats for ever."""
     from PIL import GifImagePlugin, Image
 
     columns, rows = needed(story)
@@ -215,20 +238,3 @@ def find_ffmpeg() -> str:
         return imageio_ffmpeg.get_ffmpeg_exe()
     except (ImportError, RuntimeError):  # the package or its program is missing
         raise UserError("an .mp4 needs ffmpeg: pip install imageio-ffmpeg; a .gif does not") from None
-
-
-def _write_mp4(file: BinaryIO, story: Story, speed: float, sheets: Iterable[TimedPicture]) -> None:
-    sheets_per_second = speed / math.ceil(speed / FASTEST)
-    rate = sheets_per_second * math.ceil(SLOWEST / sheets_per_second)
-    with tempfile.NamedTemporaryFile(suffix=".gif") as gif:
-        _write_gif(gif, story, speed, sheets)
-        gif.flush()
-        command = [find_ffmpeg(), "-loglevel", "error", "-nostdin", "-y", "-i", gif.name, "-r", f"{rate:.6f}"]
-        command += ["-pix_fmt", "yuv420p", "-movflags", "+faststart", "-f", "mp4", file.name]
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
-    if done.returncode:
-        why = done.stderr.decode(errors="replace").strip().split("\n")[-1] or f"status {done.returncode}"
-        raise UserError(f"{command[0]} could not make the film: {why.strip()}")
-
-
-WRITERS = {".gif": _write_gif, ".mp4": _write_mp4}  # by the suffix of the file
