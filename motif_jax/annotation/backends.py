@@ -225,11 +225,9 @@ class Prompted(CaptionBackend):
         return metadata | ({"samples": section.samples} if section.samples > 1 else {})
 
     def cache_metadata(self, model: str) -> dict[str, Any]:
-        """As version 0.1 wrote it, so that its caches are read: with the prompt's texts, and other names."""
-        template, metadata = self.template, {"sampling": None} | super().cache_metadata(model)
-        metadata["model"] = metadata.pop("opened")
-        del metadata["goal"]  # the texts have it
-        return metadata | {name: getattr(template, name) for name in ("system", "request", "captions", "retry")}
+        metadata = super().cache_metadata(model)
+        del metadata["model"]  # whose name in the config may be one of several paths
+        return metadata
 
     def check(self) -> None:
         if self.section.prompt_file and self.section.prompt != AUTO:
@@ -359,10 +357,6 @@ class Vllm(Prompted):
         engine = {"dtype": options.dtype, "quantization": options.quantization, "extra": options.extra}
         return super().metadata() | {"vllm": engine}
 
-    def cache_metadata(self, model: str) -> dict[str, Any]:
-        metadata = super().cache_metadata(model)
-        return metadata | {"engine": metadata.pop("vllm")}
-
     def check(self) -> None:
         super().check()
         check_vllm(self.section.model)
@@ -388,10 +382,6 @@ class Server(Prompted):
     def metadata(self) -> dict[str, Any]:
         server = self.section.server
         return super().metadata() | {"server": {"extra": server.extra, "prefill": server.prefill}}
-
-    def cache_metadata(self, model: str) -> dict[str, Any]:
-        metadata = super().cache_metadata(model)
-        return metadata | metadata.pop("server")
 
     def check(self) -> None:
         super().check()

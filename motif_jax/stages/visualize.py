@@ -74,7 +74,8 @@ def film_writer(export: str) -> FilmWriter:
     """The writer for a file of this name; raises UserError without one."""
     path = Path(export)
     if path.suffix.lower() not in FILMS:
-        raise UserError(f"{export!r} must end in one of {', '.join(FILMS) or 'none: no writer of films is installed'}")
+        ends = f"must end in one of {', '.join(FILMS)}" if FILMS else "cannot be written: this program writes no films"
+        raise UserError(f"{export!r} {ends}")
     if path.is_dir():
         raise UserError(f"{export!r} is a directory")
     writer: FilmWriter = import_named(FILMS[path.suffix.lower()])()

@@ -84,7 +84,7 @@ def test_what_a_film_lacks_is_said_before_anything_is_played(tmp_path, monkeypat
     monkeypatch.undo()
     visualize.film_writer("a.gif").check()
     monkeypatch.setattr(visualize, "FILMS", {})  # without the folder
-    refusal(lambda: visualize.film_writer("a.gif"), "no writer of films is installed")
+    refusal(lambda: visualize.film_writer("a.gif"), "this program writes no films")
 
 
 def test_a_gif_decodes_to_the_sheets(tmp_path):
