@@ -68,6 +68,7 @@ RESERVED = {  # keys of other metadata of shards and caches
 class CaptionBackend(abc.ABC):
     """A judge of captions, as a section `annotate` of the config describes it; nothing is opened yet."""
 
+    title = ""  # in a report's sentences, of a judge that is no model
     is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
     in_process = False  # holds the memory of the accelerator until this process ends
     by_rules = False  # by the rules of the game's texts, which read texts of any length
@@ -199,6 +200,7 @@ class Lexicon(Annotator):
 class Rules(CaptionBackend):
     """`lexicon`: the rules of the game's texts, in this process."""
 
+    title = "a lexicon of rules"
     by_rules = True
 
     def metadata(self) -> dict[str, Any]:
@@ -426,6 +428,8 @@ def of_nethack(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 class ScoreOracle(Oracle):
     """`score`: the score of the episode that a moment is from."""
 
+    title = "an oracle that knows the score"
+
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
         return of_nethack(dataset.info, "score")
 
@@ -433,12 +437,16 @@ class ScoreOracle(Oracle):
 class ReturnOracle(Oracle):
     """`return`: the rewards of a moment."""
 
+    title = "an oracle that knows the rewards"
+
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
         return dataset.data["rewards"]
 
 
 class Chance(Oracle):
     """`random`: a pair's verdict depends on the seed alone."""
+
+    title = "chance"
 
     def metadata(self) -> dict[str, Any]:
         return {"seed": self.seed}

@@ -138,10 +138,6 @@ LEAST = 200  # questions that the rules decide as well, before it is said that a
 ASKED = 12  # questions in the report
 TITLE = "Preferences"  # of the report's part
 NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
-JUDGES = {
-    "lexicon": "a lexicon of rules", "score": "an oracle that knows the score", "random": "chance",
-    "return": "an oracle that knows the rewards",
-}  # fmt: skip
 
 
 def write_page(
@@ -172,7 +168,7 @@ def write_page(
     top_lines = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{origin}</p>', tiles(figures), "<h2>Labels</h2>", bar]
     link = f'<a href="{esc(quote(os.path.relpath(path, stage.workdir / "report")))}">details</a>'
     stage.section(TITLE, f"<h3>{esc(name)}</h3>", f'<p class="soft">{origin} · {link}</p>', bar, *most_asked)
-    who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or JUDGES.get(section.backend, "")
+    who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or backend.title
     judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
     head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=len(dataset) - counts["not asked"],
                 aim=aim_of(section.goal, title(config.env)))  # fmt: skip
