@@ -1,13 +1,12 @@
 """Measures this machine: prints a row per figure and writes them to `benchmark.json` of the workdir.
 
-    python -m benchmarks --parts=games,reward,policy,language
+    python -m benchmarks --parts=env,reward,policy,language
 
 Every figure is the median of several repeats. Figures that are compared are measured in turn, because machines are
 shared and their speed drifts. Rows of `benchmark.json` are `{name, value, unit, sizes}`.
 
-A part consists of measurements, which `--config.benchmark.parts` names one by one. Those of GPU are for a machine with
-an accelerator (launch/gpu.sh): with one of them, `benchmark.json` describes the device, and `benchmark.md` has a table
-for the README. The stage `benchmark` of the package calls `check`, `loads_jax` and `run`.
+The parts of GPU are for a machine with an accelerator (launch/gpu.sh): with one of them, `benchmark.json` describes the
+device, and `benchmark.md` has a table for the README.
 """
 
 from __future__ import annotations
@@ -18,29 +17,24 @@ import os
 import platform
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict
 
 from benchmarks.rows import Row
+from motif_jax.config.table import PATH, List, Number, Text, Whole, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
 from motif_jax.learner.settings import find_algorithm
-from motif_jax.names import import_named
+from motif_jax.names import PROMPT_NETWORKS, import_named
+from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.stages import collect, train_policy, train_reward
-from motif_jax.stages.benchmark import BenchmarkConfig
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import processor
 
-PARTS = {
-    "games": ("env", "texts"),
-    "reward": ("annotation", "reward", "online"),
-    "policy": ("limits", "policy", "options"),
-    "language": ("language", "offline"),
-}
-MEASUREMENTS = {  # the function of each; it is given the config and the workdir, and returns rows
+PARTS = {  # the function of each; it is given the config and the workdir, and returns rows
     "env": "benchmarks.games:measure",
     "texts": "benchmarks.games:measure_texts",
     "annotation": "benchmarks.reward:measure_annotation",
@@ -59,7 +53,31 @@ MEASUREMENTS = {  # the function of each; it is given the config and the workdir
 }
 GPU = {"numerics", "profile", "train"}
 TRAINING = {"limits", "policy", "options", "online", "language"} | GPU  # those that need what train_policy needs
+DEFAULT = ("env", "texts", "annotation", "reward", "online", "limits", "policy", "options", "language", "offline")
 LEAST_S = 20.0  # no measurement is begun with less time left, and as much is kept for the next ones
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The flags of `python -m benchmarks`."""
+
+    parts: tuple[str, ...] = value(DEFAULT, List(Text(tuple(PARTS)), "part"), "parts to measure")
+    networks: tuple[str, ...] = value(
+        ("reference", "small"), List(Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS)), "network"), "networks of the policy"
+    )
+    pairs: tuple[int, ...] = value((10_000, 50_000, 200_000), List(Whole(1, 10**9), "number of pairs"), "dataset sizes")
+    seconds: float = value(2.0, Number(0, 1e6, above=True), "seconds per measurement")
+    repeats: int = value(3, Whole(1), "measurements of each figure; their median is reported")
+    train_seconds: float = value(180.0, Number(0, 1e6, above=True), "seconds of part train, for GPUs (launch/gpu.sh)")
+    limit_s: float = value(0.0, Number(0, 1e6), "seconds after which the remaining parts are left out; 0: no limit")
+    peers_dir: str = value("", PATH, "environments of the part peers; empty: peers/ of the workdir")
+
+
+@dataclass(frozen=True)
+class BenchmarkConfig(collect.CollectConfig, train_reward.RewardConfig, train_policy.TrainConfig):
+    """All values that are read: the flags, and the config of the stages that are measured."""
+
+    benchmark: Benchmark = Benchmark()
 
 
 def loads_jax(config: BenchmarkConfig) -> bool:
@@ -77,9 +95,7 @@ def check(config: BenchmarkConfig) -> None:
     if TRAINING & names:
         train_policy.check(config)
         if find_algorithm(config.policy.algorithm).from_replay:
-            raise UserError(
-                f"{config.policy.algorithm!r} is not measured (--config.policy.algorithm, --config.benchmark.parts)"
-            )
+            raise UserError(f"{config.policy.algorithm!r} is not measured (--config.policy.algorithm, --parts)")
 
 
 def run(config: BenchmarkConfig, workdir: Path) -> None:
@@ -97,10 +113,10 @@ def run(config: BenchmarkConfig, workdir: Path) -> None:
         left = limit - (begun - start)
         if left < LEAST_S:
             result["skipped"][name] = "no time was left"
-            print_line(f"benchmark: {name} is left out, as no time is left (--config.benchmark.limit_s)")
+            print_line(f"benchmark: {name} is left out, as no time is left (--limit_s)")
             continue
         try:
-            rows += import_named(MEASUREMENTS[name])(changeable(config, left - LEAST_S), workdir)
+            rows += import_named(PARTS[name])(changeable(config, left - LEAST_S), workdir)
         except Stopped:
             raise
         except Exception as error:  # raised below: the machine may be there for minutes only, for the others

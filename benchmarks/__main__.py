@@ -1,13 +1,12 @@
-"""`python -m benchmarks`: the stage `benchmark`, with `--parts` for what is measured.
+"""`python -m benchmarks`: measures this machine.
 
-  python -m benchmarks                                 all parts, with configs/motif.py, in runs/benchmark
-  python -m benchmarks --parts=games,reward            some parts of: games, reward, policy, language
+  python -m benchmarks                                 most parts, with configs/motif.py, in runs/benchmark
+  python -m benchmarks --parts=env,reward              some parts
   python -m benchmarks --parts=peers                   other libraries, which it installs below the workdir
-  python -m benchmarks --parts=offline --config=FILE --workdir=DIR --config.benchmark.repeats=5
+  python -m benchmarks --parts=offline --config=FILE --workdir=DIR --repeats=5
 
---parts also takes single measurements: env, texts, annotation, online, questions, limits, options, offline, peers,
-numerics, profile, train.
-Other flags are those of `python -m motif_jax.launch`.
+Other flags are those of `python -m motif_jax.launch`, and have its values: --config.policy.batch_size=4096
+Lists have commas between their values.
 """
 
 from __future__ import annotations
@@ -17,38 +16,87 @@ from motif_jax.system import startup
 if __name__ == "__main__":
     startup.set_up_process()  # before the imports that take long
 
-import argparse
+import re
 import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from benchmarks import MEASUREMENTS, PARTS
+import benchmarks
 from motif_jax import launch
+from motif_jax.config.table import check_values, table_of, tables_of, typed
+from motif_jax.files import write_config
+from motif_jax.run import CONFIG, Lock, Run, read_record
 from motif_jax.structs import UserError
+from motif_jax.system.errors import explained
+
+TABLE = table_of(benchmarks.Benchmark)
 
 
-def arguments(given: list[str]) -> list[str]:
-    """The arguments of `motif_jax.launch` for those of this program."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--parts", default=",".join(PARTS))
-    flags, rest = parser.parse_known_args(given)
-    chosen: list[str] = []
-    for name in flags.parts.split(","):
-        if name not in PARTS and name not in MEASUREMENTS:
-            raise UserError(f"unknown part {name!r} (--parts): choose from {', '.join(PARTS)}")
-        chosen += PARTS.get(name, (name,))
-    parts = f"--config.benchmark.parts={tuple(dict.fromkeys(chosen))!r}"
-    return ["--config=motif", "--workdir=runs/benchmark", parts, *rest, "--stage=benchmark"]
+def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The values of the flags in TABLE, `--NAME=VALUE`, and the other words."""
+    own, rest = {}, []
+    for word in words:
+        match = re.fullmatch(r"--?(\w+)=(.*)", word, re.DOTALL)
+        if match and match[1] in TABLE:
+            own[match[1]] = match[2]
+        else:
+            rest.append(word)
+    return own, rest
+
+
+def read(own: Mapping[str, str]) -> benchmarks.Benchmark:
+    """The values of the flags; raises UserError for one that cannot be."""
+    values = {}
+    for name, text in own.items():
+        like = TABLE[name].default
+        if isinstance(like, tuple):
+            values[name] = tuple(converted(word, like[0]) for word in text.split(","))
+        else:
+            values[name] = converted(text, like)
+        TABLE[name].kind.check(name, f"--{name}", values[name])
+    return benchmarks.Benchmark(**values)
+
+
+def converted(text: str, like: Any) -> Any:
+    """The text as a value of this type, or as it is, which its kind refuses then."""
+    try:
+        return type(like)(text)
+    except ValueError:
+        return text
+
+
+def measure(own: Mapping[str, str], values: Mapping[str, Any], workdir: Path) -> None:
+    """Measures what the flags ask for, in a locked workdir."""
+    flags = launch.FLAGS
+    if flags.stage or flags.sweep or flags.dry_run:
+        raise UserError("this measures a config as it is: leave out --stage, --sweep and --dry_run")
+    given = {**values, "benchmark": vars(read(own))}
+    check_values(given, tables_of(benchmarks.BenchmarkConfig))
+    config = typed(benchmarks.BenchmarkConfig, given)
+    if benchmarks.loads_jax(config):
+        startup.divide_cpu(config.cpu_devices)
+    benchmarks.check(config)
+    if (workdir / CONFIG).exists():
+        read_record(workdir / CONFIG)  # whose layout may be another one
+    workdir.mkdir(parents=True, exist_ok=True)
+    memory, of_device = "--pairs, --parts", "--config.policy.batch_size, .num_minibatches, .network"
+    with Run(workdir).lock([Lock.EXCLUSIVE]), explained(workdir, "benchmark", "--pairs", memory, of_device):
+        write_config(workdir, values)
+        benchmarks.run(config, workdir)
 
 
 def main() -> int:
     """Runs the program; returns the exit status."""
     if {"-h", "--help"} & set(sys.argv[1:]):
         print(__doc__)
+        for name, one in TABLE.items():
+            default = ",".join(map(str, one.default)) if isinstance(one.default, tuple) else one.default
+            print(f"--{name}={default}\n    {one.about}; {getattr(one.kind, 'of', one.kind)}")
         return 0
-    try:
-        return launch.main([sys.argv[0], *arguments(sys.argv[1:])])
-    except UserError as error:
-        startup.say(error)
-        return 2
+    own, rest = split(sys.argv[1:])
+    return launch.main([sys.argv[0], "--config=motif", "--workdir=runs/benchmark", *rest], partial(measure, own))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def find_cpu() -> Any:
     except RuntimeError:
         raise UserError(
             "results are compared with the CPU's, and operations are counted there, but JAX may not use the CPU here: "
-            "set the variable JAX_PLATFORMS=cuda,cpu (--config.benchmark.parts)"
+            "set the variable JAX_PLATFORMS=cuda,cpu (--parts)"
         ) from None
 
 

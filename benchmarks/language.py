@@ -56,7 +56,8 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     if config.policy.network != LANGUAGE or config.policy.language.model == TRAINED:
         values = config.benchmark
         config = load(find_config(CONFIG[0]), CONFIG[1], tables())
-        config.benchmark = values
+        with config.unlocked():
+            config.benchmark = values
     seconds, rows = config.benchmark.seconds, Rows()
     compiled = Compiled()
     training = Playing(config)

@@ -2,10 +2,10 @@
 
     bash launch/gpu.sh
 
-This runs `python -m motif_jax.launch --config=configs/gpu.py --workdir=runs/gpu-DATE --stage=benchmark`: results of the
-GPU are compared with the CPU's, the GPU is measured and traced, and an agent of the published size is trained in
-`train/` of the workdir. Recipe and sizes are those of quickstart.py:score,gpu; other tasks of motif.py have the sizes
-alone. `configs/gpu.py:score,rehearsal` has tiny sizes, for a machine without a GPU: some minutes on two cores.
+This runs `python -m benchmarks --config=configs/gpu.py --workdir=runs/gpu-DATE` with more flags: results of the GPU are
+compared with the CPU's, the GPU is measured and traced, and an agent of the published size is trained in `train/` of
+the workdir. Recipe and sizes are those of quickstart.py:score,gpu; other tasks of motif.py have the sizes alone.
+`configs/gpu.py:score,rehearsal` has tiny sizes, for a machine without a GPU: some minutes on two cores.
 
 Expected on an H200 with 16 cores: about 72,500 steps/s once the agent has learnt (docs/results/speed.md, measured with
 the values of goals.py:progress).
@@ -37,18 +37,8 @@ def get_config(argument: str = "score") -> ConfigDict:
             config.collect[name] = recipe.collect[name]
         for name in Sizes._fields:
             config.policy[name] = recipe.policy[name]
-    config.stages = ("benchmark",)
-    config.benchmark.parts = ("limits", "numerics", "reward", "policy", "profile", "train")
-    config.benchmark.networks = ("reference",)  # the published network
-    config.benchmark.seconds = 1.0  # short, to fit into nine minutes
-    config.benchmark.repeats = 2
-    config.benchmark.train_seconds = 200.0  # at most; the largest part of it
-    config.benchmark.limit_s = 510.0  # 8.5 minutes, which leaves half a minute to start and end
     config.policy.log_every_s = 5.0  # more rows in a short run
     if rehearsal:  # tiny sizes, only to run every part
-        config.benchmark.seconds = 0.1
-        config.benchmark.repeats = 1
-        config.benchmark.train_seconds = 30.0
         config.collect.num_pairs = 1000
         config.reward.num_epochs = 1
         config.policy.num_workers = min(usable_cores(), 2)

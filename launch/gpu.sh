@@ -8,7 +8,7 @@
 #   bash launch/gpu.sh --rehearsal           on the CPU with tiny sizes, to see that every step runs; so it is without a GPU
 #   bash launch/gpu.sh glam                  instead: a pretrained model learns to play BabyAI-Text, configs/glam.py:
 #                                            goto_local,smollm2, in runs/gpu-glam with its page; given again, it goes on
-#   bash launch/gpu.sh --config.benchmark.train_seconds=60 --config.policy.batch_size=8192     other flags go to the program
+#   bash launch/gpu.sh --train_seconds=60 --config.policy.batch_size=8192     other flags go to python -m benchmarks
 #
 # An environment that has JAX is used as it is: an active one, or that of `python3` or of .venv; PYTHON=/path/to/python
 # names one. JAX is never installed there; other libraries that are missing are, which is all that needs a network.
@@ -40,11 +40,15 @@ for argument in "$@"; do
     --skip=?*) skipped=$skipped${argument#--skip=}, ;;
     --skip | --skip=) fail "say which steps to skip, as --skip=numerics,train: choose from ${steps[*]}" ;;
     --workdir | --workdir=*) fail "$argument is not for this script: WORKDIR=elsewhere bash launch/gpu.sh chooses the place" ;;
-    --stage | --stage=* | --config | --config=* | --config.benchmark.parts=*)
-      fail "$argument is not for this script, which runs one config: see --skip, or python -m motif_jax.launch"
+    --stage | --stage=* | --config | --config=* | --parts=*)
+      fail "$argument is not for this script, which runs one config: see --skip, or python -m benchmarks"
+      ;;
+    --networks=* | --pairs=* | --seconds=* | --repeats=* | --train_seconds=* | --limit_s=*)
+      if [ "$glam" ]; then fail "$argument is not for glam, which measures nothing"; fi
+      arguments+=("$argument")
       ;;
     --config.*) arguments+=("$argument") ;;
-    *) fail "unexpected argument '$argument': --rehearsal, --skip=STEP,STEP or --config.NAME=VALUE" ;;
+    *) fail "unexpected argument '$argument': --rehearsal, --skip=STEP,STEP, --train_seconds=S or --config.NAME=VALUE" ;;
   esac
 done
 IFS=, read -ra words <<<"${skipped#,}"
@@ -56,7 +60,7 @@ for word in ${words[@]+"${words[@]}"}; do
 done
 parts=
 for step in "${steps[@]}"; do
-  case $skipped in *",$step,"*) ;; *) parts="$parts'$step'," ;; esac
+  case $skipped in *",$step,"*) ;; *) parts=${parts:+$parts,}$step ;; esac
 done
 if [ -z "$parts" ]; then fail "every step is skipped (--skip)"; fi
 
@@ -152,9 +156,13 @@ fi
 
 # ---- the measurement
 config=configs/gpu.py
+# Short, to fit into nine minutes: the training, with the published network, takes most of them, and half a minute is left
+# to start and end.
+values=(--networks=reference --seconds=1 --repeats=2 --train_seconds=200 --limit_s=510)
 if [ -n "$rehearsal" ]; then
   export JAX_PLATFORMS=cpu
   config=configs/gpu.py:score,rehearsal
+  values+=(--seconds=0.1 --repeats=1 --train_seconds=30)
 elif [ "${JAX_PLATFORMS:-}" ] && [[ $JAX_PLATFORMS != *cpu* ]]; then
   export JAX_PLATFORMS=$JAX_PLATFORMS,cpu # results are compared with the CPU, and operations counted on it
 fi
@@ -162,5 +170,5 @@ workdir=${WORKDIR:-runs/gpu-$(date +%Y-%m-%d-%H%M%S)}
 if [ "$gpu" ]; then bash launch/engine.sh --hint; fi
 say "motif_jax: $config in $workdir${gpu:+ on $gpu}"
 export PYTHONPATH=$PWD${PYTHONPATH:+:$PYTHONPATH}
-exec "$python" -m motif_jax.launch --config="$config" --workdir="$workdir" --stage=benchmark \
-  --config.benchmark.parts="($parts)" ${arguments[@]+"${arguments[@]}"}
+exec "$python" -m benchmarks --config="$config" --workdir="$workdir" --parts="$parts" "${values[@]}" \
+  ${arguments[@]+"${arguments[@]}"}

@@ -34,7 +34,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -80,8 +80,8 @@ def command() -> int:
     return startup.run_program(main)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the stages that a command line asks for; returns the exit status."""
+def main(argv: list[str] | None = None, other: Callable[[dict[str, Any], Path], None] | None = None) -> int:
+    """Runs the stages that a command line asks for, or `other` work on its config and workdir; returns the status."""
     argv = sys.argv if argv is None else argv
     try:
         parse(argv)
@@ -93,7 +93,9 @@ def main(argv: list[str] | None = None) -> int:
         require_locks(FLAGS.locks)
         workdir = Path(FLAGS.workdir)
         with stopped_by_signals(), explained(workdir):
-            if FLAGS.config.seeds or FLAGS.sweep:
+            if other:
+                other(FLAGS.config.to_dict(), workdir)
+            elif FLAGS.config.seeds or FLAGS.sweep:
                 run_many(argv[1:], workdir)
             else:
                 (dry_run if FLAGS.dry_run else run)(FLAGS.config.to_dict(), workdir, FLAGS.stage)

@@ -72,9 +72,10 @@ TRANSCRIPT_FORMATS = PLUGINS.names(
     },
 )
 PROTOCOLS = PLUGINS.names("protocols", {"task": "motif_jax.envs.protocols:OWN_GAMES"})  # of evaluation
+FILMS = PLUGINS.names("films", {})  # by the end of a file's name
 OWN_STAGES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
-    "write_reward", "report", "visualize", "export", "benchmark",
+    "write_reward", "report", "visualize", "export",
 )  # fmt: skip
 TRAINING_HOOKS = PLUGINS.names("training_hooks", {"probes": "motif_jax.stages.train_policy.hooks:Probes"})
 API = PLUGINS.names("api", {})  # beside api.py

@@ -43,6 +43,7 @@ class Plugin:
     online_rewards: Names = field(default_factory=dict)  # rewards/online/source.py
     transcript_formats: Names = field(default_factory=dict)  # transcripts/imports.py
     protocols: Names = field(default_factory=dict)  # of evaluation: envs/protocols.py
+    films: Names = field(default_factory=dict)  # by the end of the file's name: stages/visualize.py
     stages: Names = field(default_factory=dict)  # stages/__init__.py
     training_hooks: Names = field(default_factory=dict)  # stages/train_policy/hooks.py
     api: Names = field(default_factory=dict)  # public names of the package: motif_jax.NAME

@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
-import hashlib
 import math
 import re
 import secrets
@@ -268,8 +267,8 @@ class Metrics:
             name, file = str(folder.absolute().parent), folder / "wandb.json"
             run = files.read_json(file) if file.exists() else None
             if run is None:
-                run = {"id": hashlib.sha256(name.encode()).hexdigest()[:16] if start > 0 else secrets.token_hex(8)}
-                files.write_json(file, run)  # which runs of 0.2.0 and before lack
+                run = {"id": secrets.token_hex(8)}
+                files.write_json(file, run)
             self._wandb = library.init(project=wandb, id=run["id"], name=name, resume="allow", config=config)
 
     def write(self, count: int, row: Mapping[str, Any]) -> None:

@@ -63,7 +63,6 @@ STAGES = {
     "report": set(),
     "visualize": {"evaluate"},
     "export": {"collect", "evaluate", "train_policy", "train_reward"},
-    "benchmark": {"collect", "train_policy", "train_reward"},
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",
@@ -288,6 +287,15 @@ def test_every_module_is_used():
 
 def test_no_files_import_each_other_in_a_circle():
     list(graphlib.TopologicalSorter({module: imported_by(module) for module in MODULES}).static_order())
+
+
+def test_the_package_works_without_the_benchmarks():
+    """They import its rooms; an installation does not have them."""
+    for module in MODULES:
+        found = {node.value for node in nodes_of(module) if isinstance(node, ast.Constant)}
+        found |= {node.module for node in nodes_of(module) if isinstance(node, ast.ImportFrom)}
+        found |= {one.name for node in nodes_of(module) if isinstance(node, ast.Import) for one in node.names}
+        assert not any(isinstance(text, str) and text.split(".")[0] == "benchmarks" for text in found), module
 
 
 def test_nobody_imports_the_facade():

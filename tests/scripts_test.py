@@ -36,7 +36,7 @@ cd {folder}
 case "$*" in
   *pip*) touch cuda; echo "$*" >> log ;;
   -c*) if [ -e cuda ] && [ "${{JAX_PLATFORMS:-}}" != cpu ]; then echo gpu; else echo cpu; fi ;;
-  *motif_jax.launch*) echo "$*" >> log ;;
+  *motif_jax.launch* | *benchmarks*) echo "$*" >> log ;;
 esac
 """
 
@@ -72,7 +72,8 @@ def test_an_environment_of_ours_that_was_made_for_the_cpu_is_not_refused(tmp_pat
 
 # ---- a machine with a GPU
 
-STEPS = "'limits','numerics','reward','policy','profile','train',"
+STEPS = "limits,numerics,reward,policy,profile,train"
+VALUES = "--networks=reference --seconds=1 --repeats=2 --train_seconds=200 --limit_s=510"
 DRIVER = """
 case "$1 ${{2:-}}" in
   "-c "*) if [ "${{JAX_PLATFORMS:-}}" = cpu ]; then echo cpu; else echo {backend}; fi; exit ;;
@@ -97,9 +98,10 @@ def gpu(tmp_path, *arguments, backend="gpu", missing="", pip=0, smi="echo 'NVIDI
 
 
 def test_the_gpu_script_uses_the_active_environment_as_it_is(tmp_path):
-    done, calls = gpu(tmp_path, "--config.policy.batch_size=8192", smi="echo 'NVIDIA H200'; sleep 0.1; echo 'NVIDIA B'")
-    command = f"-m motif_jax.launch --config=configs/gpu.py --workdir={tmp_path}/run --stage=benchmark "
-    assert calls == [f"{command}--config.benchmark.parts=({STEPS}) --config.policy.batch_size=8192", "platforms "]
+    given = "--config.policy.batch_size=8192", "--train_seconds=60"
+    done, calls = gpu(tmp_path, *given, smi="echo 'NVIDIA H200'; sleep 0.1; echo 'NVIDIA B'")
+    command = f"-m benchmarks --config=configs/gpu.py --workdir={tmp_path}/run --parts={STEPS} {VALUES} "
+    assert calls == [command + " ".join(given), "platforms "]
     assert "rehearsal" not in done.stdout
     assert f"configs/gpu.py in {tmp_path}/run on NVIDIA H200" in done.stdout
 
@@ -114,6 +116,9 @@ def test_without_a_gpu_it_is_a_rehearsal(tmp_path, arguments, options):
     done, calls = gpu(tmp_path, *arguments, **options)
     glam = "glam.py:goto_local,smollm2,rehearsal --workdir=runs/gpu-glam-rehearsal --config.seed=1"
     assert f"--config=configs/{glam if 'glam' in arguments else 'gpu.py:score,rehearsal'}" in calls[0]
+    assert ("--train_seconds=200 --limit_s=510 --seconds=0.1 --repeats=1 --train_seconds=30" in calls[0]) == (
+        "glam" not in arguments
+    )
     assert calls[1:] == ["platforms cpu"]
     assert ("rehearsal on the CPU" in done.stdout) == (not arguments)
 
@@ -131,6 +136,8 @@ def test_only_what_is_missing_is_installed_and_jax_stays(tmp_path):
     (("--skip=numerics,trian",), {}, "unknown step 'trian' (--skip): choose from limits numerics reward policy"),
     (("--workdir=x",), {}, "WORKDIR=elsewhere"),
     (("--skpi=train",), {}, "unexpected argument '--skpi=train'"),
+    (("--parts=policy",), {}, "--parts=policy is not for this script, which runs one config: see --skip"),
+    (("glam", "--seconds=1"), {}, "--seconds=1 is not for glam, which measures nothing"),
     ((), {"backend": "cpu"}, "sees no GPU, though there is one (NVIDIA H200)"),
     ((), {"missing": "nle>=1.3\n", "pip": 1}, "lacks nle>=1.3, and pip could not install that: install it first"),
 ])  # fmt: skip
@@ -139,7 +146,7 @@ def test_bad_input_gets_one_sentence(tmp_path, arguments, options, message):
     assert message in done.stderr
     assert done.stderr.startswith("motif_jax: ")
     assert done.stderr.count("\n") == 1
-    assert not any("motif_jax.launch" in call for call in calls)
+    assert not any("motif_jax.launch" in call or "benchmarks" in call for call in calls)
 
 
 LONG = """

@@ -119,7 +119,7 @@ class AnswerCache:
         self._lines: SharedLines | None = None
         self.folder: Path | None = None  # answers are kept in memory only
         if cache is not None:
-            words = (slug(str(metadata.get("model") or metadata["backend"])), metadata.get("mode"))
+            words = (slug(metadata["opened"] or metadata["backend"]), metadata.get("mode"))
             self._lines = SharedLines(cache, "-".join(filter(None, words)), metadata, "--config.annotate.cache_dir")
             self.folder = self._lines.folder
             for question, answer in read_answers(self.folder):

@@ -68,6 +68,7 @@ RESERVED = {  # keys of other metadata of shards and caches
 class CaptionBackend(abc.ABC):
     """A judge of captions, as a section `annotate` of the config describes it; nothing is opened yet."""
 
+    title = ""  # in a report's sentences, of a judge that is no model
     is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
     in_process = False  # holds the memory of the accelerator until this process ends
     by_rules = False  # by the rules of the game's texts, which read texts of any length
@@ -199,6 +200,7 @@ class Lexicon(Annotator):
 class Rules(CaptionBackend):
     """`lexicon`: the rules of the game's texts, in this process."""
 
+    title = "the rules"
     by_rules = True
 
     def metadata(self) -> dict[str, Any]:
@@ -225,11 +227,9 @@ class Prompted(CaptionBackend):
         return metadata | ({"samples": section.samples} if section.samples > 1 else {})
 
     def cache_metadata(self, model: str) -> dict[str, Any]:
-        """As version 0.1 wrote it, so that its caches are read: with the prompt's texts, and other names."""
-        template, metadata = self.template, {"sampling": None} | super().cache_metadata(model)
-        metadata["model"] = metadata.pop("opened")
-        del metadata["goal"]  # the texts have it
-        return metadata | {name: getattr(template, name) for name in ("system", "request", "captions", "retry")}
+        metadata = super().cache_metadata(model)
+        del metadata["model"]  # whose name in the config may be one of several paths
+        return metadata
 
     def check(self) -> None:
         if self.section.prompt_file and self.section.prompt != AUTO:
@@ -359,10 +359,6 @@ class Vllm(Prompted):
         engine = {"dtype": options.dtype, "quantization": options.quantization, "extra": options.extra}
         return super().metadata() | {"vllm": engine}
 
-    def cache_metadata(self, model: str) -> dict[str, Any]:
-        metadata = super().cache_metadata(model)
-        return metadata | {"engine": metadata.pop("vllm")}
-
     def check(self) -> None:
         super().check()
         check_vllm(self.section.model)
@@ -388,10 +384,6 @@ class Server(Prompted):
     def metadata(self) -> dict[str, Any]:
         server = self.section.server
         return super().metadata() | {"server": {"extra": server.extra, "prefill": server.prefill}}
-
-    def cache_metadata(self, model: str) -> dict[str, Any]:
-        metadata = super().cache_metadata(model)
-        return metadata | metadata.pop("server")
 
     def check(self) -> None:
         super().check()
@@ -436,6 +428,8 @@ def of_nethack(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
 class ScoreOracle(Oracle):
     """`score`: the score of the episode that a moment is from."""
 
+    title = "an oracle that knows the score"
+
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
         return of_nethack(dataset.info, "score")
 
@@ -443,12 +437,16 @@ class ScoreOracle(Oracle):
 class ReturnOracle(Oracle):
     """`return`: the rewards of a moment."""
 
+    title = "an oracle that knows the rewards"
+
     def numbers(self, dataset: PairDataset) -> np.ndarray | None:
         return dataset.data["rewards"]
 
 
 class Chance(Oracle):
     """`random`: a pair's verdict depends on the seed alone."""
+
+    title = "chance"
 
     def metadata(self) -> dict[str, Any]:
         return {"seed": self.seed}

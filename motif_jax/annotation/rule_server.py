@@ -183,12 +183,6 @@ class RuleServer(Server):
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"rules": self.texts.rules().version}
 
-    def cache_metadata(self, model: str) -> dict[str, Any]:
-        """See `Prompted`; the model's name contains the version of the rules."""
-        metadata = super().cache_metadata(model)
-        assert metadata.pop("rules") in model
-        return metadata
-
     def check(self) -> None:
         Prompted.check(self)  # not Server's, of an address and a key: this judge starts its own server
         Lexicon(self.texts, self.section.goal)

@@ -437,11 +437,6 @@ class Policy:
         self._names = [named(self.options, self._mixture)] if self._mixture else behaviours_of(plan)
         self.begin()
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """The name that `metadata` had before 0.2."""
-        return self.metadata
-
     def __repr__(self) -> str:
         model, task = self.metadata["model"], self.metadata.get("config", {}).get("env", {}).get("task")
         steps = self.metadata.get("progress", {}).get("env_steps")

@@ -1,1 +1,1 @@
-"""Replays of episodes: every frame of the terminal with actions and rewards; drawn, played and exported."""
+"""Replays of episodes: every frame of the terminal with actions and rewards; drawn and played."""

@@ -6,11 +6,12 @@ Frame 0 is the first screen of the episode, frame t + 1 the screen after action 
 from __future__ import annotations
 
 import collections
+import io
 import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,9 +22,13 @@ from motif_jax.structs import legible
 from motif_jax.system.foreign import check_regular, parse_foreign_json
 from motif_jax.system.machine import read_arrays
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 ROWS, COLUMNS = 24, 80
 LONGEST = 200_000  # steps; each takes 4 kB of memory
 LARGEST = 2**30  # bytes of a replay's arrays; more than LONGEST steps need
+SIDE = 1024  # maximum pixels on a side of a replay's picture
 
 
 class Replay(NamedTuple):
@@ -156,6 +161,17 @@ def _check(metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Non
         raise ValueError(f"it is damaged ({', '.join(sorted(wrong)) or 'pictures'})")
 
 
+def open_picture(packed: bytes) -> Image:
+    """Decodes a WebP picture from any source; raises UserError if it is damaged, of another format, or too large."""
+    from PIL import Image
+
+    readable = legible("a picture of a replay", "", SyntaxError, Image.DecompressionBombError)
+    with readable, Image.open(io.BytesIO(packed), formats=["WEBP"]) as picture:
+        if max(picture.size) > SIDE:
+            raise ValueError(f"it has more than {SIDE} pixels on a side")
+        return picture.convert("RGB")
+
+
 def top_messages(replay: Replay, number: int = 100) -> list[TopMessage]:
     """The messages of the episode's steps, most frequent first."""
     after = 0 if replay.is_late else 1  # the frame whose message a step is rewarded for
@@ -189,7 +205,6 @@ class Story(NamedTuple):
     rewarded: np.ndarray  # frames where `rewards` is not 0. int64
     top: list[TopMessage]
     rows: int  # rows of the screen that the game uses in the episode
-    pictured: bool = False  # whether films show the game's pictures in these rows
 
 
 def describe(replay: Replay) -> Story:

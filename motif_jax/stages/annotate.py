@@ -48,7 +48,7 @@ from motif_jax.preferences.questions import (
 from motif_jax.preferences.shards import Part, Shard, to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder, digest_of, fingerprint, labels_file
 from motif_jax.rewards.statistics import share_interval
-from motif_jax.run import RULES, Head, Lock, Run, StageRun
+from motif_jax.run import Head, Lock, Run, StageRun
 from motif_jax.stages import Experiment, Stage
 from motif_jax.structs import Need, UserError
 from motif_jax.system.machine import read_array
@@ -140,10 +140,6 @@ LEAST = 200  # questions that the rules decide as well, before it is said that a
 ASKED = 12  # questions in the report
 TITLE = "Preferences"  # of the report's part
 NAMES = ("first", "second", "tie", "unknown")  # of labels, and of their colours
-JUDGES = {
-    "lexicon": RULES, "score": "an oracle that knows the score", "random": "chance",
-    "return": "an oracle that knows the rewards",
-}  # fmt: skip
 
 
 def write_page(
@@ -174,7 +170,7 @@ def write_page(
     top_lines = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{origin}</p>', tiles(figures), "<h2>Labels</h2>", bar]
     link = f'<a href="{esc(quote(os.path.relpath(path, stage.workdir / "report")))}">details</a>'
     stage.section(TITLE, f"<h3>{esc(name)}</h3>", f'<p class="soft">{origin} · {link}</p>', bar, *most_asked)
-    who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or JUDGES.get(section.backend, "")
+    who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or backend.title
     judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
     head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=len(dataset) - counts["not asked"],
                 aim=aim_of(section.goal), without_aim=f"of {judge}")  # fmt: skip

@@ -1,8 +1,8 @@
-"""Visualize: plays an episode of a policy in the terminal, or exports it as a GIF, film or terminal recording.
+"""Visualize: plays an episode of a policy in the terminal, or exports it as a film.
 
   --stage=visualize                                              the best evaluated episode
   --stage=visualize --config.visualize.policy=random --config.visualize.episode=17
-  --stage=visualize --config.visualize.export=best.gif           also .mp4, and .cast for asciinema
+  --stage=visualize --config.visualize.export=best.gif           or .mp4
   --stage=visualize --config.visualize.replay=FILE.npz           a file; no policy is needed
 
 Without a terminal, a summary of the episode is printed in a few lines.
@@ -10,12 +10,11 @@ Without a terminal, a summary of the episode is printed in a few lines.
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from motif_jax.config.table import PATH, Number, Text, value
 from motif_jax.console import clean, print_line, print_lines
@@ -23,16 +22,15 @@ from motif_jax.devices.releases import released_replay
 from motif_jax.envs.worlds import check_world, essential, make_world
 from motif_jax.episodes.playback import Track, plays_the_same_twice, read_tracks, replay_of
 from motif_jax.files import check_place
+from motif_jax.names import FILMS, import_named
 from motif_jax.pages.figures import SUMMARIES, Player
 from motif_jax.policies.choice import parse_one
-from motif_jax.replays.film import WRITERS, count_sheets, find_ffmpeg, write_film
-from motif_jax.replays.replay import describe, load_replay, save_replay, summary
+from motif_jax.replays.replay import Story, describe, load_replay, save_replay, summary
 from motif_jax.replays.scene import can_watch, watch
 from motif_jax.run import Run
 from motif_jax.stages import Stage, evaluate, without_lock
 from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, read_json
 from motif_jax.structs import Need, UserError, naming
-from motif_jax.system.metrics import Progress
 
 BEST = "best"
 
@@ -46,7 +44,7 @@ class Visualize:
         BEST, Text(longest=9), "an evaluated episode: best, worst, liked, longest, toughest, or a number"
     )
     speed: float = value(10.0, Number(0.002, 1e6), "steps per second")  # GIF: at most 655 s each
-    export: str = value("", PATH, "a .cast, .gif or .mp4 to write, instead of playing it in the terminal")
+    export: str = value("", PATH, "a film to write, .gif or .mp4, instead of playing it in the terminal")
     replay: str = value("", PATH, "a replay, one of evaluate/*/replays/*.npz, instead of policy and episode")
 
 
@@ -61,6 +59,28 @@ MESSAGES = 20  # in the summary that is printed
 FLAG = "--config.visualize"
 
 
+class FilmWriter(Protocol):
+    """Writes films of one format (names.FILMS)."""
+
+    def check(self) -> None:
+        """Raises UserError if it cannot write here, before anything is played."""
+
+    def write(self, path: Path, story: Story, speed: float) -> None:
+        """Writes a film at `speed` steps per second."""
+
+
+def film_writer(export: str) -> FilmWriter:
+    """The writer for a file of this name; raises UserError without one."""
+    path = Path(export)
+    if path.suffix.lower() not in FILMS:
+        ends = f"must end in one of {', '.join(FILMS)}" if FILMS else "cannot be written: this program writes no films"
+        raise UserError(f"{export!r} {ends}")
+    if path.is_dir():
+        raise UserError(f"{export!r} is a directory")
+    writer: FilmWriter = import_named(FILMS[path.suffix.lower()])()
+    return writer
+
+
 def loads_jax(config: VisualizeConfig) -> bool:
     """Whether the stage may have to play an episode with a policy."""
     return not config.visualize.replay and config.visualize.policy not in make_world(config.env).players
@@ -69,13 +89,9 @@ def loads_jax(config: VisualizeConfig) -> bool:
 def check(config: VisualizeConfig) -> None:
     """Raises UserError for misspelt names, before anything is played."""
     section = config.visualize
-    if section.export and Path(section.export).suffix.lower() not in WRITERS:
-        raise UserError(f"{section.export!r} must end in one of {', '.join(WRITERS)} ({FLAG}.export)")
-    if section.export and Path(section.export).is_dir():
-        raise UserError(f"{section.export!r} is a directory ({FLAG}.export)")
-    if Path(section.export).suffix.lower() == ".mp4":
+    if section.export:
         with naming(f"{FLAG}.export"):
-            find_ffmpeg()
+            film_writer(section.export).check()
     if section.replay and (section.policy or section.episode != BEST):
         raise UserError(f"a replay is an episode of some policy already: give one ({FLAG}.replay, .policy, .episode)")
     if section.replay:
@@ -108,16 +124,16 @@ def run(config: VisualizeConfig, workdir: Path) -> None:
     file, flag = (Path(section.replay), "replay") if section.replay else (obtain(config, workdir), "episode")
     replay = load_replay(file, f"{FLAG}.{flag}")
     if section.export:
-        path, story = Path(section.export), describe(replay)
-        progress = Progress(path.name, count_sheets(story, section.speed), "pictures")
-        with naming(f"{FLAG}.export"), contextlib.closing(progress):
-            write_film(path, story, section.speed, progress.update)
+        path = Path(section.export)
+        with naming(f"{FLAG}.export"):
+            film_writer(section.export).write(path, describe(replay), section.speed)
         print_line(f"visualize: {clean(replay.title)}, written to {str(path)!r} ({path.stat().st_size / 1e6:,.1f} MB)")
     elif can_watch():
         print_lines(summary(watch(replay, section.speed), MESSAGES))
     else:
         print_lines(summary(describe(replay), MESSAGES) + "\n")
-        print_line(f"Playback needs a terminal; to export it: {FLAG}.export=episode.gif (or {', '.join(WRITERS)})")
+        ways = [f"{FLAG}.export=episode{suffix}" for suffix in FILMS] or ["a writer of films, which is not installed"]
+        print_line(f"Playback needs a terminal; to export it: {' or '.join(ways)}")
 
 
 def obtain(config: VisualizeConfig, workdir: Path) -> Path:

@@ -213,35 +213,31 @@ def test_answers_for_another_goal_or_of_replaced_weights_are_not_taken_for_ones_
     assert facts[0] != facts[1]
 
 
-# What version 0.1 wrote: backend and values, the folder of its cache (about one caption), its facts in shards.
+# What version 0.1 wrote: backend and values, its facts in shards.
 SAMPLING = {"sampling.max_tokens": 1024, "sampling.temperature": 0.1, "sampling.top_k": 50, "sampling.top_p": 0.95}
 REASON = SAMPLING | {"mode": "reason", "prompt": "521152515cca8809", "tie_margin": 0.1, "both_orders": 0.05}
 REASON["model"] = ""
 SERVER = {"server.extra": "{}", "server.prefill": False}
 EARLIER = [
-    ({"backend": "server", "samples": 3, "server__extra": '{"seed": 1}', "goal": "gold", "prompt": "reworded"}, "judge",
-     "judge-reason-9cf50b6cb8e17896",
+    ({"backend": "server", "samples": 3, "server__extra": '{"seed": 1}', "goal": "gold", "prompt": "reworded"},
      REASON | SERVER | {"samples": 3, "server.extra": '{"seed": 1}', "prompt": "b0a556966128961a"}),
-    ({"backend": "vllm", "model": "org/name", "vllm__dtype": "half"}, "org/name", "name-reason-b30db3286bb2ac9a",
+    ({"backend": "vllm", "model": "org/name", "vllm__dtype": "half"},
      REASON | {"model": "org/name", "vllm.dtype": "half", "vllm.extra": "{}", "vllm.quantization": ""}),
-    ({"backend": "lexicon", "goal": "combat", "rules_temperature": 2.0}, "", "",
+    ({"backend": "lexicon", "goal": "combat", "rules_temperature": 2.0},
      {"rules": "213f53e9319d496f", "rules_temperature": 2.0}),
-    ({"backend": "server", "captions": "msg_minbl", "both_orders": 1.0, "tie_margin": 0.0}, "judge",
-     "judge-reason-b229046352cf52e7",
+    ({"backend": "server", "captions": "msg_minbl", "both_orders": 1.0, "tie_margin": 0.0},
      REASON | SERVER | {"both_orders": 1.0, "tie_margin": 0.0, "captions": "msg_minbl", "bottom_line_version": 2}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("values", "model", "folder", "facts"), EARLIER)
-def test_caches_and_annotations_of_version_0_1_go_on(values, model, folder, facts, dataset, tmp_path):
+@pytest.mark.parametrize(("values", "facts"), EARLIER)
+def test_annotations_of_version_0_1_go_on(values, facts, dataset):
     backend = make_backend(viewed(config_of(**values), "annotate"))
     found = make_metadata(backend, dataset)
     assert found.pop("dataset")
     assert bool(found.pop("beside")) == (backend.section.captions == "msg_minbl")
     common = {"num_shards": 1, "backend": values["backend"], "captions": "msg"}
     assert found == common | {"goal": values.get("goal", "defaultgoal")} | facts
-    if folder:
-        assert folder_of(backend, tmp_path, model) == folder
 
 
 def oracle(name, seed=0):

@@ -125,7 +125,7 @@ def test_closing_does_not_wait_for_a_server_that_never_answers(monkeypatch):
 
 def test_without_a_thread_all_is_answered_at_once(tmp_path):
     annotator = Gated(open_gate=True)
-    about = {"backend": "server", "model": "m", "mode": "reason"}
+    about = {"backend": "server", "opened": "m", "mode": "reason"}
     judge = begin(opening(annotator, tmp_path, about), immediate=True, taken=1)
     judge.plan([*ITEMS, ITEMS[0]._replace(number=99)], len(ITEMS))
     found = judge.answers()

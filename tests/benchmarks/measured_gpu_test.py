@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config
 
-from benchmarks import numerics
+from benchmarks import Benchmark, numerics
 from benchmarks.numerics import TOLERANCES, Program, add_row, check_agreement, compare
 from benchmarks.rows import Rows
 from motif_jax.structs import UserError
@@ -46,7 +46,8 @@ def test_a_device_that_computes_something_else_is_found(wrong):
 @pytest.mark.slow
 def test_a_cpu_agrees_with_itself_and_bfloat16_nearly(monkeypatch, tmp_path):
     config = get_config("gpu.py", "score,rehearsal")
-    config.benchmark.networks = ("small",)
+    with config.unlocked():
+        config.benchmark = vars(Benchmark(networks=("small",)))
     wanted = {"exact": TOLERANCES["exact"], "bfloat16": {"policy_step": TOLERANCES["bfloat16"]["policy_step"]}}
     monkeypatch.setattr(numerics, "TOLERANCES", wanted)
     rows = {row.name: row for row in numerics.measure(config, tmp_path)}
@@ -59,8 +60,8 @@ def test_a_cpu_agrees_with_itself_and_bfloat16_nearly(monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_the_script_rehearses_a_trace_and_a_training(tmp_path):
     """The parts that start others' programs or read what they wrote; numerics are tested above, policy elsewhere."""
-    brief = ("--config.benchmark.networks=('small',)", "--config.benchmark.train_seconds=1", "--rehearsal")
-    brief += ("--config.benchmark.limit_s=1e6",)  # or a busy machine skips what there is no time left for
+    brief = ("--networks=small", "--train_seconds=1", "--rehearsal")
+    brief += ("--limit_s=1e6",)  # or a busy machine skips what there is no time left for
     brief += ("--config.collect.num_pairs=100", "--skip=numerics,reward,policy", "--config.reward.message=lt_cnn_small")
     brief += ("--config.policy.num_workers=1", "--config.policy.games_per_worker=4", "--config.policy.batch_size=32")
     environment = os.environ | {"WORKDIR": str(tmp_path / "run"), "PYTHON": sys.executable}

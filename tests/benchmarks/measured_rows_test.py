@@ -6,15 +6,13 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, get_config
+from conftest import ROOT
 
-import benchmarks
-from benchmarks import peers
-from benchmarks.__main__ import arguments
+from benchmarks import DEFAULT, PARTS, peers
+from benchmarks.__main__ import read, split
 from benchmarks.hosts import HERE, plan
 from benchmarks.peers import processes
-from motif_jax.stages.benchmark import PARTS
-from motif_jax.structs import UserError
+from motif_jax.names import import_named
 
 GOAL_ROWS = {
     "env.gymnasium_single", "env.stepper_single", "env.engine_limit", "env.gymnasium_async.4", "env.pool.2x4",
@@ -28,22 +26,22 @@ GOAL_ROWS = {
 }  # fmt: skip
 BRIEFLY = """
 import sys
-from benchmarks import device, games, reward
+from benchmarks import __main__, device, games, reward
 from motif_jax import launch
 
 reward.PAIRS, device.MATRIX, games.RESETS, games.PAIRS, games.GAMES = 2_000, 256, 200, 2_000, (4, 8)
 launch.define_flags()
-sys.exit(launch.main(sys.argv))
+sys.exit(__main__.main())
 """
 
 
 @pytest.mark.slow
 def test_every_row_is_measured(tmp_path):
     """How fast this is does not matter: fewer pairs, games and resets, and programs that are compiled quickly."""
-    brief = ("--config.benchmark.seconds=0.05", "--config.benchmark.repeats=1", "--config.benchmark.pairs=(500,1000)")
-    brief += ("--config.benchmark.networks=('small',)", "--config.policy.batch_size=256")
+    brief = ("--parts=env,annotation,reward,policy", "--seconds=0.05", "--repeats=1", "--pairs=500,1000")
+    brief += ("--networks=small", "--config.policy.batch_size=256")
     brief += ("--config.policy.games_per_worker=8", "--config.policy.num_workers=2")
-    command = [sys.executable, "-c", BRIEFLY, "--config=configs/motif.py", f"--workdir={tmp_path}", "--stage=benchmark"]
+    command = [sys.executable, "-c", BRIEFLY, "--config=configs/motif.py", f"--workdir={tmp_path}"]
     done = subprocess.run([*command, *brief], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "benchmark.json").read_text())
@@ -61,21 +59,31 @@ def test_every_row_is_measured(tmp_path):
 
 
 @pytest.mark.quick
-def test_parts_are_named_by_what_they_measure():
-    def parts_of(*given):
-        return next(word for word in arguments(list(given)) if word.startswith("--config.benchmark.parts="))
-
-    assert parts_of("--parts=games,offline").endswith("=('env', 'texts', 'offline')")
-    assert arguments(["--parts=games", "--workdir=w"])[-2:] == ["--workdir=w", "--stage=benchmark"]
-    with pytest.raises(UserError, match=r"unknown part 'gams' \(--parts\): choose from games, reward, policy"):
-        parts_of("--parts=gams")
+def test_the_flags_of_a_benchmark_are_beside_those_of_the_program():
+    own, rest = split(["--parts=env,offline", "--workdir=w", "--seconds=1", "--config.policy.seed=3", "--pairs=5"])
+    assert rest == ["--workdir=w", "--config.policy.seed=3"]
+    found = read(own)
+    assert (found.parts, found.seconds, found.pairs, found.repeats) == (("env", "offline"), 1.0, (5,), 3)
+    assert read({}).parts == DEFAULT
+    assert all(callable(import_named(path)) for path in PARTS.values())
 
 
 @pytest.mark.quick
-def test_the_config_takes_the_names_of_all_measurements():
-    measured = benchmarks.MEASUREMENTS.keys()
-    assert set(PARTS) == measured, "PARTS of stages/benchmark and MEASUREMENTS of benchmarks/__init__.py"
-    assert list(get_config().benchmark.parts) == ["env", "annotation", "reward", "policy"]
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["--parts=env,gams"], "unknown part 'gams' (--parts): choose from env, texts"),
+    (["--seconds=soon"], "seconds must be a number above 0 to 1e+06, not 'soon' (--seconds)"),
+    (["--pairs=10,2.5"], "number of pairs must be a whole number from 1 to 1,000,000,000, not '2.5' (--pairs)"),
+    (["--config.policy.unroll=0"], "the config has no value 'policy.unroll'"),
+    (["--stage=collect"], "leave out --stage"),
+    (["--dry_run"], "leave out --stage, --sweep and --dry_run"),
+])  # fmt: skip
+def test_a_benchmark_refuses_bad_flags_in_one_sentence(tmp_path, arguments, said):
+    command = [sys.executable, "-m", "benchmarks", f"--workdir={tmp_path / 'run'}", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

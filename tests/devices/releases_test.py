@@ -20,6 +20,7 @@ from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, export, train_policy, visualize
 from motif_jax.stages.evaluate import read_rows
+from motif_jax.stages.export.release import judge_of
 from motif_jax.structs import UserError
 
 
@@ -144,6 +145,14 @@ def test_invalid_metadata_is_refused_in_one_sentence(release, path, value):
     load_it = motif_jax.load_reward if path[0] == "reward" else motif_jax.load_policy
     changed = rewritten(release, set_fact(*path, value=value))
     refusal(lambda: load_it(changed), str(release))
+
+
+@pytest.mark.quick
+def test_a_card_names_the_judge_as_its_class_does_and_imports_nobodys():
+    judges = {"lexicon": "the rules", "random": "chance", "no_such_module:Judge": "no_such_module:Judge"}
+    assert {name: judge_of({"backend": name, "model": ""}) for name in judges} == judges
+    assert judge_of({"backend": "server", "model": "org/some"}) == "org/some"
+    assert judge_of({"backend": "server", "model": ""}) == "server"
 
 
 def test_code_that_a_card_names_is_never_imported(release):

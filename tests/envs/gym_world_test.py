@@ -16,7 +16,7 @@ from motif_jax.envs.toy import ToyWorld
 from motif_jax.envs.world import CAPTIONS, ActionSpace, SeedStream, game_seed, space_from, space_of, step_specs
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.launch import stopped_by_signals
-from motif_jax.replays.film import open_picture
+from motif_jax.replays.replay import open_picture
 from motif_jax.structs import ArraySpec, EndStatus, UserCodeError, UserError
 
 pytestmark = pytest.mark.quick

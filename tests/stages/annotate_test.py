@@ -75,6 +75,7 @@ def test_rules_give_probabilities_with_the_same_verdicts(workdir):
     assert labels(workdir, name) == expected(workdir)
     prob = np.load(workdir / f"annotations/{name}/prob.npy")
     np.testing.assert_allclose(prob, 1 / (1 + np.exp((first - second) / 2)), atol=1e-6)
+    assert Run(workdir).heads()["annotate", name].judge == "<b>the rules</b>"
 
 
 @pytest.mark.journey

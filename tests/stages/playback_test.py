@@ -194,15 +194,6 @@ def replay(tmp_path):
 
 
 @pytest.mark.journey
-def test_an_export_is_written_and_said(replay, tmp_path, capsys):
-    file = tmp_path / "new/film.GIF"
-    run_stage(visualize, showing(replay=str(replay), export=str(file), speed=50.0), tmp_path / "run")
-    assert file.is_file()
-    assert f"written to {str(file)!r}" in capsys.readouterr().out
-    assert [other.name for other in file.parent.iterdir()] == [file.name]
-
-
-@pytest.mark.journey
 def test_a_replay_is_shown_without_jax(replay, tmp_path):
     code = (
         "import sys; from motif_jax import launch; launch.define_flags(); status = launch.main(sys.argv); "

@@ -16,10 +16,12 @@ from motif_jax.language.config import make_config
 from motif_jax.language.hub import read_language_model, write_language_model
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.recipes import recipe_of
+from motif_jax.pages.blocks import Interval
+from motif_jax.pages.figures import HowDecoded, Player
 from motif_jax.policies import writing
 from motif_jax.policies.writing import read_values
 from motif_jax.stages import train_values
-from motif_jax.stages.evaluate.results import print_sweep, report_evaluation
+from motif_jax.stages.evaluate.results import _sweep, print_sweep, report_evaluation
 from motif_jax.stages.report import write_page_over_seeds
 from motif_jax.stages.train_language.model import make_parts, write_model
 from motif_jax.stages.train_values import learning
@@ -210,6 +212,17 @@ def test_reports_compare_betas_and_show_each_letter_escaped(evaluated, tmp_path)
     assert "beta 4, sampled: game " in page
     assert "&lt;script&gt;" in page
     assert "<b>beta 4, sample</b> against beta 0, sample" in write_page_over_seeds(runs, tmp_path).read_text()
+
+
+@pytest.mark.quick
+def test_every_scripted_player_is_a_line_beside_the_decodings():
+    def player(value, **own):
+        return Player("", 0, False, 4, "wordle", {"return": Interval(value, value - 1, value + 1)}, **own)
+
+    decoded = [player(-beta, decoding=HowDecoded("sample", beta))._replace(path=".") for beta in (4.0, 2.0)]
+    chart = "".join(_sweep([*decoded, player(-5.25, name="montecarlo"), player(-6.5, name="own")], decoded))
+    assert "montecarlo: -5.25" in chart
+    assert "own: -6.5" in chart
 
 
 def test_a_sweep_compiles_one_program(trained, tmp_path, monkeypatch):

@@ -25,7 +25,7 @@ TOY = (
     "--config.policy.games_per_worker=8", "--config.policy.rollout_length=8", "--config.policy.batch_size=64",
     "--config.policy.train_for_env_steps=1000000000", "--config.policy.save_every_s=0.1",
     "--config.policy.warmup_steps=0", "--config.policy.log_every_s=1e6",
-    "--config.visualize.policy=random", "--config.visualize.episode=3", "--config.benchmark.parts=('env',)",
+    "--config.visualize.policy=random", "--config.visualize.episode=3",
 )  # fmt: skip
 # What is left on the disk; 16 for others.
 ROOM_KIB = {"train_policy": 200, "annotate": 24}

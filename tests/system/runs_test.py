@@ -28,7 +28,7 @@ def test_a_sweep_has_a_run_for_each_combination_and_seed():
     ]
     assert runs[2].overrides == ("--config.policy.learning_rate=1e-4", "--config.env.task=oracle")
     assert [run.folder for run in plan("", ["seed_name=1"], 9)] == ["seed_name=1/seed-9"]
-    assert parse_sweep("benchmark.parts=('env',);('policy',)") == ("benchmark.parts", ["('env',)", "('policy',)"])
+    assert parse_sweep("stages=('collect',);('report',)") == ("stages", ["('collect',)", "('report',)"])
 
 
 TOY = ("--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=50",

@@ -26,8 +26,7 @@ from motif_jax.pages import figures
 from motif_jax.pages.blocks import Interval, cell, esc, exact, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
 from motif_jax.pages.figures import SUMMARIES, PackedReplay, Player, Players, label
-from motif_jax.replays.film import open_picture
-from motif_jax.replays.replay import COLUMNS, Replay, load_replay
+from motif_jax.replays.replay import COLUMNS, Replay, load_replay, open_picture
 from motif_jax.run import Head, Run, from_plain
 from motif_jax.screens import REVERSED, SHOWN
 from motif_jax.stages.evaluate import keys_of, rules_of
@@ -44,8 +43,7 @@ HAPPENINGS = 8  # in the table
 OTHER_REWARD, NEVER = "another reward", Interval(0.0, 0.0, 0.0)
 ON_FIRST = 5  # figures on the first screen
 CAUSES_SHOWN = 6  # causes with a name; the others are added up
-REFERENCES = ("candidate", "optimal", "asker", "checker", "kind", "rude", "random")  # scripted players, as lines
-DASHES = ("2 3", "10 4 1.5 4", "14 4")  # of their lines; cloning has the colour of its decoding
+DASHES = ("2 3", "10 4 1.5 4", "14 4")  # of scripted players' lines; cloning has the colour of its decoding
 GAMES = 2  # of each player
 MARKS = {"<g>": "good", "<y>": "second", "<b>": "faint"}  # in an answer that colours letters, as in Wordle
 SAID = re.compile("<[gyb]>")
@@ -381,7 +379,7 @@ def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
         if interval and not player.by_values:
             name = f"cloned, {how(player).partition(', ')[2]}: {exact(interval.mean)}"
             levels.append(Level(name, interval, COLOURS[kinds.index(player.kind) % len(COLOURS)]))
-    for at, player in enumerate(one for one in every if one.name in REFERENCES and not one.path):
+    for at, player in enumerate(one for one in every if not one.path):
         if interval := player.figures.get("return"):
             colour, dash = COLOURS[(len(kinds) + at) % len(COLOURS)], DASHES[at % len(DASHES)]
             levels.append(Level(f"{player.name}: {exact(interval.mean)}", interval, colour, dash))

@@ -22,6 +22,7 @@ from motif_jax.envs.worlds import title
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.config import find_trained
 from motif_jax.language.hub import write_adapter, write_language_model
+from motif_jax.names import BACKENDS, find
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
 from motif_jax.pages.blocks import Interval, exact
 from motif_jax.pages.figures import SUMMARIES, Player, estimate, in_order, scores_of
@@ -51,8 +52,6 @@ KEPT = ("episodes", "task", "rules", "figures", "greedy")  # of a summary
 
 HUB = "reinforcement-learning"
 PLACE = "DIRECTORY is the directory of this card."
-JUDGES = {"lexicon": "a lexicon of rules over the game's messages", "score": "an oracle that knows the score",
-          "return": "an oracle that knows the rewards", "random": "chance"}  # fmt: skip
 
 Facts = Mapping[str, Any]
 
@@ -286,6 +285,12 @@ def _env(metadata: Facts) -> Facts:
     return next(filter(None, (metadata[kind]["facts"].get("config", {}).get("env") for kind in kinds)), {})
 
 
+def judge_of(asked: Facts) -> str:
+    """The judge of a record of the section `annotate`; classes of users, which others may have named, stay out."""
+    known = find(BACKENDS, asked.get("backend", ""))
+    return str(asked.get("model") or (known and known.title) or asked.get("backend"))
+
+
 def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tuple[str, str]]:
     """Rows on training and reward; unknown values are left out."""
     rows: list[tuple[str, Any]] = []
@@ -311,8 +316,7 @@ def _made(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]]) -> list[tupl
         config, history = own.get("config", {}), own.get("history") or [{}]
         rows.append(("reward", f"{_count(arrays['reward'])} parameters in float32, epoch {metadata['reward']['step']}"))
         if asked := config.get("annotate"):
-            judge = asked.get("model") or JUDGES.get(asked.get("backend"), asked.get("backend"))
-            rows.append(("preferences of", f"{judge}, goal: {asked.get('goal')}"))
+            rows.append(("preferences of", f"{judge_of(asked)}, goal: {asked.get('goal')}"))
         if "pairs" in own:
             rows.append(("learnt from", f"{own['pairs']:,} pairs of moments"))
         if (accuracy := history[-1].get("accuracy")) is not None:

@@ -13,7 +13,7 @@ from typing import Any
 from motif_jax.annotation.annotator import too_few
 from motif_jax.envs import worlds
 from motif_jax.files import read_json
-from motif_jax.names import ONLINE_REWARDS, find
+from motif_jax.names import BACKENDS, ONLINE_REWARDS, find
 from motif_jax.pages.blocks import (
     amount,
     duration,
@@ -31,7 +31,7 @@ from motif_jax.pages.figures import SUMMARIES, Player, all_metrics, arranged, ch
 from motif_jax.rewards.registry import LEARNT, MIXTURES, ONLINE, PREFIX, SOURCES, parse_sources, program_title
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
 from motif_jax.run import METRICS, Head, Run, date_of
-from motif_jax.stages.annotate import JUDGES, aim_of
+from motif_jax.stages.annotate import aim_of
 from motif_jax.stages.train_policy.hooks import blocks_of_hooks
 
 TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts
@@ -81,7 +81,7 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
         judged = [json.loads(line) for line in newest if line.endswith(b"\n")][:ASKED]
         stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged))
         aims = [aim_of(turn.goal) for turn in parse_goals(online["goals"])]
-        who = " and ".join(JUDGES.get(name, name) for name in _judges(judged))
+        who = " and ".join(_title_of_judge(name) for name in _judges(judged))
         judge = Head(goal=_schedule(online), judge=esc(who), aim=", then ".join(filter(None, aims)) or None)
     head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over, judge)
     made = date_of((stage.path / METRICS).stat().st_mtime)
@@ -104,7 +104,7 @@ def _head(
     answers, read = (int(rows[-1].get(f"reward/{ONLINE}_{name}") or 0) for name in ("answers", "answers_read"))
     if too_few(read, answers, ""):
         backend = str(annotate.get("backend") or "the judge")
-        judge = esc(str(annotate.get("model") or JUDGES.get(backend, backend)))
+        judge = esc(str(annotate.get("model") or _title_of_judge(backend)))
         warning = (
             f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {judge} could be read</b>, so "
             "they contribute almost nothing to the reward."
@@ -363,6 +363,11 @@ def _schedule(online: Facts) -> str:
         turn.goal if not turn.step else f"{turn.goal} from step {amount(turn.step)} on"
         for turn in parse_goals(online["goals"])
     )
+
+
+def _title_of_judge(name: str) -> str:
+    """The title of a judge of ours; the name of another one, or of a model."""
+    return getattr(find(BACKENDS, name), "title", "") or name
 
 
 def _judges(judged: Sequence[Facts]) -> list[str]:
