@@ -59,6 +59,8 @@ BACKENDS = PLUGINS.names(
     },
 )
 ONLINE_REWARDS = PLUGINS.names("online_rewards", {})  # kinds of online rewards without a judge
+POOLS = PLUGINS.names("pools", {})  # functions of the config -> `Pools` of actors/pool.py, or None
+RUNNERS = PLUGINS.names("runners", {})  # functions of the config -> a `Runner` of system/runs.py, or None
 TRANSCRIPT_FORMATS = PLUGINS.names("transcript_formats", {})  # those that need a world
 OWN_STAGES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",

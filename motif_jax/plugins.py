@@ -41,6 +41,8 @@ class Plugin:
     algorithms: Names = field(default_factory=dict)  # learner/settings.py
     judges: Names = field(default_factory=dict)  # annotation/backends.py
     online_rewards: Names = field(default_factory=dict)  # rewards/online/source.py
+    pools: Names = field(default_factory=dict)  # games elsewhere: actors/pool.py
+    runners: Names = field(default_factory=dict)  # of several runs, elsewhere: system/runs.py
     transcript_formats: Names = field(default_factory=dict)  # stages/train_language/model.py
     stages: Names = field(default_factory=dict)  # stages/__init__.py
     section: str = ""  # module:Dataclass of the config's section with the plugin's name

@@ -14,7 +14,7 @@ from motif_jax.config.table import describe, keys, table_of
 from motif_jax.envs.babyai.level_settings import FRENCH_LEVELS, BabyAISettings
 from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS
 from motif_jax.envs.nethack.tasks import TASKS
-from motif_jax.experiment import tables
+from motif_jax.experiment import plugin_sections, tables
 from motif_jax.networks.kinds import RANKS
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.policies.decoding import KINDS
@@ -53,7 +53,17 @@ def test_meanings_name_what_texts_may_name(key, names):
 
 def test_the_page_of_all_values_is_as_the_declarations_say():
     page = (ROOT / "docs/config.md").read_text()
-    assert page == describe("markdown", tables(), {}) + "\n", "motif-jax --help=markdown > docs/config.md"
+    own = describe("markdown", tables(), {}, plugin_sections())
+    assert page == own + "\n", "motif-jax --help=markdown > docs/config.md"
+
+
+def test_the_page_of_a_feature_has_the_table_of_its_section():
+    text = "\n".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    marked = re.compile(r"^<!-- values of (\w+) -->\n\n(.*?)\n\n<!-- end -->$", re.MULTILINE | re.DOTALL)
+    tables_of_pages = dict(marked.findall(text))
+    for name in plugin_sections():
+        table = describe(f"markdown:{name}", tables(), {})
+        assert tables_of_pages.get(name) == table, f"motif-jax --help=markdown:{name}, on its page"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -47,7 +47,7 @@ ARROWS = {
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),
     "audit": {"pages", "rewards"},
-    "contrib": {"annotation", "envs", "learner", "networks", "policies", "rewards", "transcripts"},
+    "contrib": {"actors", "annotation", "envs", "learner", "networks", "policies", "rewards", "transcripts"},
 }
 # Stages wire any rooms; what they may take from each other:
 STAGES = {

@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from motif_jax import names, plugins
+from motif_jax import names, plugins, stages
+from motif_jax.actors.pool import Pools
 from motif_jax.plugins import Plugin, Plugins
+from motif_jax.stages import Experiment
 from motif_jax.structs import UserError
+from motif_jax.system.runs import Runner
 
 ROOT = Path(__file__).parent.parent
 STRANGER = {
@@ -150,3 +153,22 @@ def test_a_name_that_two_plugins_have_is_refused(monkeypatch):
 @pytest.mark.quick
 def test_without_plugins_there_are_the_programs_own_names():
     assert Plugins({}, {}, [], []).names("worlds", {"toy": "a:A"}) == {"toy": "a:A"}
+
+
+class Away(Pools, Runner):
+    """Of a plugin that is asked for by a seed."""
+
+
+def away(config: Experiment) -> Away | None:
+    return Away(config.seeds_at_once) if config.seed == 7 else None
+
+
+@pytest.mark.quick
+def test_games_and_runs_are_where_a_plugin_has_them_if_the_config_asks(monkeypatch):
+    monkeypatch.setitem(names.POOLS, "away", "plugins_test:away")
+    monkeypatch.setitem(names.RUNNERS, "away", "plugins_test:away")
+    asks, other = Experiment(seed=7), Experiment(seed=8)
+    assert type(stages.find_pools(asks)) is type(stages.find_runner(asks)) is Away
+    assert type(stages.find_pools(other)) is Pools
+    assert type(stages.find_runner(other)) is Runner
+    assert stages.find_runner(other).is_here

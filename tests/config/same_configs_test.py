@@ -6,6 +6,7 @@ import os
 import pytest
 from conftest import ROOT, get_config
 
+from motif_jax.config.renamed import current_values
 from motif_jax.config.table import flatten
 
 pytestmark = pytest.mark.quick
@@ -26,6 +27,6 @@ def test_configs_are_as_recorded(name, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))
     file, _, argument = name.partition(":")
     first = next(other for other in RECORDED if other.partition(":")[0] == file)
-    wanted = RECORDED[BASE] | RECORDED[first] | RECORDED[name]
+    wanted = current_values(RECORDED[BASE] | RECORDED[first] | RECORDED[name])
     now = flatten(get_config(f"{file}.py", argument).to_dict())
     assert {key: repr(now[key]) for key in wanted} == wanted  # values that were added since have their defaults
