@@ -64,7 +64,7 @@ RUNNERS = PLUGINS.names("runners", {})  # functions of the config -> a `Runner` 
 TRANSCRIPT_FORMATS = PLUGINS.names("transcript_formats", {})  # those that need a world
 OWN_STAGES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
-    "audit", "write_reward", "report", "visualize", "export", "benchmark",
+    "audit", "write_reward", "report", "visualize", "benchmark",
 )  # fmt: skip
 STAGES = PLUGINS.names("stages", {name: f"motif_jax.stages.{name}:STAGE" for name in OWN_STAGES})
 

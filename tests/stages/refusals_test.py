@@ -33,7 +33,6 @@ STAGES = {  # by what is tried: the stage, a config below configs/ with its argu
     "written": ("evaluate", "ilql", "wordle", {}),
     "audit": ("audit", "motif", "score", {}),
     "report": ("report", "motif", "score", {}),
-    "export": ("export", "motif", "score", {}),
     "cloning": ("train_language", "motif", "score", {"transcripts.import_from": __file__}),
     "values": ("train_values", "motif", "score", WORDLE),
     "values by playing": ("train_values", "motif", "score", PLAYED),
@@ -162,10 +161,6 @@ ROWS = [
     ("audit", {"audit.second_judge": f"model:{HERE}"}, "there is no config.json in"),
     ("audit", {"audit.trajectories": __file__, "audit.second_judge": "rules"}, "is audited alone"),
     ("report", {"report.runs": "/nowhere"}, "there is no workdir '/nowhere'"),
-    ("export", {"export.to": HERE}, "exists already, or has other files"),
-    ("export", {"export.to": f"{__file__}/release"}, "is not a directory (--config.export.to)"),
-    ("export", {"export.transcripts": "turns", "transcripts.path": HERE}, "transcripts.json': No such file"),
-    ("export", {"export.transcripts": "turns", "export.language": "merged"}, "are written one by one"),
     # what went before without a sentence: wrong results, or a traceback after other stages
     ("recording", {"env.options": '{"max_episode_steps": -5}'}, "max_episode_steps must be a whole number from 1"),
     ("recording", {"env.world": "treasure", "env.options": '{"max_episode_steps": "7"}'}, "max_episode_steps must be "),
@@ -212,16 +207,12 @@ def test_values_that_cannot_work_are_refused_in_one_sentence(what, values, said,
 
 
 def test_what_an_earlier_stage_may_still_write_is_not_missed(tmp_path):
-    workdir, release = tmp_path / "w", str(tmp_path / "release")
+    workdir = tmp_path / "w"
     config = get_config("motif.py", "toy")
     config.policy.reward_dir = config.evaluate.policy = str(workdir)
     experiment.check(config.to_dict(), ["train_reward", "train_policy", "evaluate"], workdir)
     refusal(lambda: experiment.check(config.to_dict(), ["train_policy"], workdir), "there is no directory")
     experiment.check(config.to_dict(), ["train_policy"], workdir, [tmp_path])  # another run may make it
-
-    config.policy.reward_dir, config.evaluate.policy, config.export.to = "", release, release
-    experiment.check(config.to_dict(), ["export", "evaluate"], workdir)
-    refusal(lambda: experiment.check(config.to_dict(), ["evaluate", "export"], workdir), "there is no policy in")
 
     config = get_config("options.py", "nethack")  # evaluates options of the policy that is trained
     experiment.check(config.to_dict(), list(config.stages), workdir)

@@ -15,6 +15,8 @@ import numpy as np
 import motif_jax
 from motif_jax.config.table import PATH, PATHS, flatten, keys, tables_of
 from motif_jax.console import clean, print_line
+from motif_jax.contrib.export.stage import FLAG, ExportConfig, check_output, output_of
+from motif_jax.contrib.export.trl import write_trl
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.devices.releases import PREFIX, ZOO, find_checkpoints, write_release
 from motif_jax.envs.protocols import TASK, TITLES, suffix
@@ -34,12 +36,10 @@ from motif_jax.rewards.source import RewardSources, trusted_classes
 from motif_jax.run import Run
 from motif_jax.stages.collect import CollectConfig
 from motif_jax.stages.evaluate import SUMMARY, file_of, read_json
-from motif_jax.stages.export import FLAG, ExportConfig, check_output, output_of
 from motif_jax.stages.train_policy import TrainConfig
 from motif_jax.stages.train_reward import RewardConfig
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 from motif_jax.tokens import tokeniser_from_text, write_tokeniser
-from motif_jax.transcripts.imports import write_trl
 from motif_jax.transcripts.store import Transcripts
 
 DECLARED = tables_of(RewardConfig) | tables_of(CollectConfig) | tables_of(TrainConfig)  # for policies, rewards
@@ -81,7 +81,8 @@ def run(config: ExportConfig, workdir: Path) -> None:
     metadata = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
     metadata |= contents | {"results": results}
     card = write_card(metadata, arrays, config.export.about)
-    write_release(directory, arrays, metadata, card, replay)
+    with naming(f"{FLAG}.to"):
+        write_release(directory, arrays, metadata, card, replay)
     sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
     print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
     for kind in contents:
