@@ -61,11 +61,19 @@ BACKENDS = PLUGINS.names(
 ONLINE_REWARDS = PLUGINS.names("online_rewards", {})  # kinds of online rewards without a judge
 POOLS = PLUGINS.names("pools", {})  # functions of the config -> `Pools` of actors/pool.py, or None
 RUNNERS = PLUGINS.names("runners", {})  # functions of the config -> a `Runner` of system/runs.py, or None
+READERS = PLUGINS.names(
+    "readers",
+    {  # functions of a path -> `ModelFiles` of language/hub.py, or None for another format
+        "gguf": "motif_jax.language.gguf_file:gguf_files",
+    },
+)
+REWARD_READERS = PLUGINS.names("reward_readers", {})  # the same -> a `RewardFile` of rewards/statistics.py
 TRANSCRIPT_FORMATS = PLUGINS.names("transcript_formats", {})  # those that need a world
 OWN_STAGES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
     "audit", "write_reward", "report", "visualize", "benchmark",
 )  # fmt: skip
+API = PLUGINS.names("api", {})  # beside api.py
 STAGES = PLUGINS.names("stages", {name: f"motif_jax.stages.{name}:STAGE" for name in OWN_STAGES})
 
 

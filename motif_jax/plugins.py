@@ -43,8 +43,11 @@ class Plugin:
     online_rewards: Names = field(default_factory=dict)  # rewards/online/source.py
     pools: Names = field(default_factory=dict)  # games elsewhere: actors/pool.py
     runners: Names = field(default_factory=dict)  # of several runs, elsewhere: system/runs.py
+    readers: Names = field(default_factory=dict)  # of language models: language/hub.py
+    reward_readers: Names = field(default_factory=dict)  # rewards/statistics.py
     transcript_formats: Names = field(default_factory=dict)  # stages/train_language/model.py
     stages: Names = field(default_factory=dict)  # stages/__init__.py
+    api: Names = field(default_factory=dict)  # public names of the package: motif_jax.NAME
     section: str = ""  # module:Dataclass of the config's section with the plugin's name
     decides: tuple[str, ...] = ()  # stages whose results depend on the deciding values of the section
 

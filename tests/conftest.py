@@ -39,6 +39,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start jobs in
 
 # Workers import games by name ("faulty_games:Raising"); they inherit the path from here.
 HELPERS = "actors annotation envs language learner networks stages replays transcripts offline policies audit contrib"
+HELPERS += " rewards"
 for helpers in HELPERS.split():
     sys.path.insert(0, str(Path(__file__).parent / helpers))
 

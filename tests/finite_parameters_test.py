@@ -7,7 +7,6 @@ from motif_jax.contrib.words.source import read_vectors
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.devices.releases import write_release
 from motif_jax.policies.model import make_policy_model
-from motif_jax.rewards.learnt_source import EMBEDDING, read_checkpoint
 
 OPTIONS = {"network": "small", "num_actions": 23, "dtype": "float32"}
 
@@ -22,23 +21,13 @@ def released_policy(folder, bad):
     return lambda: motif_jax.load_policy(folder), folder, ".".join(name[1:])
 
 
-def torch_checkpoint(folder, bad):
-    torch = pytest.importorskip("torch", reason="needs PyTorch's build for CPUs")
-    from torch_reward import TorchReward
-
-    state, file = TorchReward().state_dict(), folder / "checkpoint_7.pth"
-    state[EMBEDDING][2, 3] = bad
-    torch.save({"num_iter": 7, "model": state, "reward_mean": torch.tensor(0.5), "reward_var": torch.tensor(4.0)}, file)
-    return lambda: read_checkpoint(file), file, EMBEDDING
-
-
 def word_vectors(folder, bad):
     file = folder / "words.vec"
     file.write_text(f"2 3\nstairs 1 0 2\nwall 0 {bad} 1\n")
     return lambda: read_vectors(file), file, "line 3"
 
 
-@pytest.mark.parametrize("door", [released_policy, torch_checkpoint, word_vectors])
+@pytest.mark.parametrize("door", [released_policy, word_vectors])
 def test_no_door_takes_parameters_that_are_not_finite(door, tmp_path):
     for number, bad in enumerate((np.nan, np.inf)):
         (tmp_path / str(number)).mkdir()

@@ -23,7 +23,7 @@ from motif_jax.envs.protocols import TASK, TITLES, suffix
 from motif_jax.envs.worlds import title
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.config import find_trained
-from motif_jax.language.hub import write_adapter, write_language_model
+from motif_jax.language.hub import write_language_model
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
 from motif_jax.pages.blocks import Interval, exact
 from motif_jax.pages.figures import SUMMARIES, Player, estimate, in_order, scores_of
@@ -103,6 +103,8 @@ def export_language(workdir: Path, directory: Path, kind: str) -> None:
     else:
         base = metadata["config"]["policy"]["language"]["model"]
         trained = str(find_trained(workdir, f"{FLAG}.language").resolve()) if base == TRAINED else base
+        from motif_jax.contrib.readers.peft import write_adapter
+
         write_adapter(directory, language, trained)
     write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
     print_line(f"export: the language model of step {steps[-1]:,}, {kind}, in {directory}")

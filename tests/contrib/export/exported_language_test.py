@@ -5,8 +5,8 @@ from glam_test import config_of, write_model
 
 from motif_jax import load_language
 from motif_jax.contrib.export import stage as export
+from motif_jax.contrib.readers.peft import ADAPTER_CONFIG
 from motif_jax.language.adapt import merge_low_rank
-from motif_jax.language.hub import ADAPTER_CONFIG
 from motif_jax.language.loaded import Language
 from motif_jax.policies.language_policy import language_of
 from motif_jax.policies.model import read_policy
