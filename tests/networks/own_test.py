@@ -52,4 +52,4 @@ def choose(path):
 def test_a_checkpoint_imports_it_only_if_it_is_named(tmp_path):
     train(tmp_path)
     refusal(lambda: motif_jax.load_policy(tmp_path), match=f"{MINE}.*imported only if you name it")
-    assert choose(tmp_path).shape == (4, 9)
+    assert choose(tmp_path).shape == (4, 23)
