@@ -13,7 +13,6 @@ import collections
 import os
 import sys
 import time
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,11 @@ from benchmarks.hosts import plan
 from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors.acting import answer
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.remote import RemotePool
+from motif_jax.contrib.ray_games import cluster
+from motif_jax.contrib.ray_games.remote import RemotePool
+from motif_jax.contrib.ray_games.sections import RayGames
 from motif_jax.envs.nethack.observations import POLICY_OBSERVATIONS
 from motif_jax.envs.toy import ToyGame
-from motif_jax.system import cluster
 
 SLEPT_MS = "MOTIF_JAX_SLEPT_MS"
 POLICY = 30e-3, 0.1e-3  # of the policy that sleeps: seconds per call and per row
@@ -119,7 +119,7 @@ def pool_of(hosts: int, cores: int, env: dict[str, Any], games: int, rollout_len
     options: dict[str, Any] = {"games_per_worker": games, "rollout_length": rollout_length, "seed": 5}
     if not hosts:
         return ActorPool(env, POLICY_OBSERVATIONS, num_workers=cores, **options)
-    section = SimpleNamespace(address="local", game_hosts=hosts, cores=cores)
+    section = RayGames(address="local", hosts=hosts, cores=cores)
     return RemotePool(env, POLICY_OBSERVATIONS, cluster=section, num_workers=0, **options)
 
 

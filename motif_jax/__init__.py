@@ -1,10 +1,9 @@
 """motif_jax: game-playing agents trained with language models (Motif, ONI, GLAM, ILQL), in JAX.
 
-    from motif_jax import export_reward, load_language, load_policy, load_reward, load_values
+    from motif_jax import load_language, load_policy, load_reward, load_values
 
     reward = load_reward("runs/quickstart")
     reward(["You kill the newt!"]).normalised     # the agent's reward for this message
-    export_reward(reward, "experiment")           # for the published system
     policy = load_policy("runs/quickstart")       # policy.begin(), then policy(observation).action
     language = load_language("flan-t5-small")     # a directory with a language model
     language.score(["Goal: go to the red ball"], ["turn left", "go forward"])   # log-probabilities of these choices
@@ -19,10 +18,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from motif_jax.api import export_reward, load_language, load_policy, load_reward, load_values
+    from motif_jax.api import load_language, load_policy, load_reward, load_values
 
 __version__ = "0.2.0"
-__all__ = ["__version__", "export_reward", "load_language", "load_policy", "load_reward", "load_values"]
+__all__ = ["__version__", "load_language", "load_policy", "load_reward", "load_values"]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.config.file import new_config
-from motif_jax.config.table import Tables, check_values, flatten, keys, shown
+from motif_jax.config.table import Tables, check_values, flatten, keys, shown, typed
 from motif_jax.console import clean, print_line, suggest
 from motif_jax.files import to_plain, write_config
 from motif_jax.names import PLUGINS, check_plugins
@@ -21,6 +21,12 @@ from motif_jax.system.sizing import describe_machine, sizes_of
 from motif_jax.system.startup import divide_cpu
 
 Values = Mapping[str, Any]  # of the whole config, nested
+
+
+def experiment_of(config: Values) -> Experiment:
+    """The values of the experiment itself; raises UserError for one that is not of its kind."""
+    check_values(config, EXPERIMENT)
+    return typed(Experiment, config)
 
 
 def check(config: Values, names: list[str], workdir: Path, made: Iterable[Path] = ()) -> list[Stage[Any]]:

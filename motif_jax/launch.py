@@ -47,13 +47,13 @@ from motif_jax.config.file import find_config, load, nearest
 from motif_jax.config.renamed import current_flag
 from motif_jax.config.table import describe, flatten, shown
 from motif_jax.console import clean, print_line, print_lines, write
-from motif_jax.experiment import check, dry_run, plugin_sections, run, tables
+from motif_jax.experiment import check, dry_run, experiment_of, plugin_sections, run, tables
 from motif_jax.names import PLUGINS, import_named
 from motif_jax.run import CONFIG, read_record
-from motif_jax.stages import NAMES
+from motif_jax.stages import NAMES, find_runner
 from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
 from motif_jax.system.errors import explained
-from motif_jax.system.runs import PlannedRun, arguments_of, gpus_of_each, plan, run_all, share_of_job
+from motif_jax.system.runs import PlannedRun, arguments_of, gpus_of_each, plan
 from motif_jax.system.sizing import find_gpu
 from motif_jax.system.startup import CPU_DEVICES, STOPPED, keep_compiled_programs, say
 
@@ -178,9 +178,9 @@ def read_flags(file: str, argument: str | None, argv: list[str], into: flags.Fla
 def run_many(argv: list[str], workdir: Path) -> None:
     """Runs the experiment with all its seeds and swept values, and writes a page about all of them."""
     runs = plan(FLAGS.config.seeds, FLAGS.sweep, FLAGS.config.seed)
-    cluster = FLAGS.config.cluster
+    runner = find_runner(experiment_of(FLAGS.config.to_dict()))
     if FLAGS.config.sized:  # once for all runs, each of which sees a part of the machine
-        if (gpu := find_gpu()[0]) and not cluster.address and not has_batch_size(argv):
+        if (gpu := find_gpu()[0]) and runner.is_here and not has_batch_size(argv):
             each = gpus_of_each(gpu.number, min(FLAGS.config.seeds_at_once, len(runs)))
             FLAGS.config.policy.batch_size = FLAGS.config.policy.batch_size // gpu.number * each
         for one in runs:
@@ -197,10 +197,7 @@ def run_many(argv: list[str], workdir: Path) -> None:
             print_line(f"{one.folder}:")
             dry_run(config_of(one, argv, workdir), workdir / one.folder, FLAGS.stage, [workdir])
         return
-    if cluster.address:
-        import_named("motif_jax.system.cluster:run_all")(runs, argv, workdir, **cluster)
-    else:
-        run_all(share_of_job(runs, os.environ), argv, workdir, FLAGS.config.seeds_at_once)
+    runner.run_all(runs, argv, workdir)
     if "report" in stages:
         written = import_named("motif_jax.stages.report:write_page_over_seeds")(runs, workdir, argv)
         print_line(f"report of {len(runs)} runs: {written}")

@@ -12,74 +12,82 @@ from typing import Any
 from motif_jax.plugins import find_plugins
 from motif_jax.structs import UserError
 
-PLUGINS = find_plugins()
-WORLDS = PLUGINS.names(
-    "worlds",
-    {  # envs/world.py
-        "nethack": "motif_jax.envs.nethack.world:NetHackWorld",
-        "toy": "motif_jax.envs.toy:ToyWorld",
-        "treasure": "motif_jax.envs.treasure:TreasureWorld",
-        "babyai": "motif_jax.envs.babyai.world:BabyAIWorld",
-        "wordle": "motif_jax.envs.wordle.world:WordleWorld",
-        "maze": "motif_jax.envs.maze:MazeWorld",
-        "choices": "motif_jax.envs.choices:ChoicesWorld",
-    },
-)
-PROMPT_NETWORKS = PLUGINS.names(
-    "networks",
-    {  # networks that read prompts and score the names of actions: networks/kinds.py
-        "language": "motif_jax.policies.language_network:LanguageNetwork",
-    },
-)
-ALGORITHMS = PLUGINS.names(
-    "algorithms",
-    {  # classes with the interface `Algorithm` of learner/settings.py
-        "appo": "motif_jax.learner.algorithms:Appo",
-        "impala": "motif_jax.learner.algorithms:Impala",
-        "ppo": "motif_jax.learner.algorithms:Ppo",
-        "grpo": "motif_jax.learner.algorithms:Grpo",
-        "gigpo": "motif_jax.learner.algorithms:Gigpo",
-    },
-)
+WORLDS = {  # envs/world.py
+    "nethack": "motif_jax.envs.nethack.world:NetHackWorld",
+    "toy": "motif_jax.envs.toy:ToyWorld",
+    "treasure": "motif_jax.envs.treasure:TreasureWorld",
+    "babyai": "motif_jax.envs.babyai.world:BabyAIWorld",
+    "wordle": "motif_jax.envs.wordle.world:WordleWorld",
+    "maze": "motif_jax.envs.maze:MazeWorld",
+    "choices": "motif_jax.envs.choices:ChoicesWorld",
+}
+PROMPT_NETWORKS = {  # networks that read prompts and score the names of actions: networks/kinds.py
+    "language": "motif_jax.policies.language_network:LanguageNetwork",
+}
+ALGORITHMS = {  # classes with the interface `Algorithm` of learner/settings.py
+    "appo": "motif_jax.learner.algorithms:Appo",
+    "impala": "motif_jax.learner.algorithms:Impala",
+    "ppo": "motif_jax.learner.algorithms:Ppo",
+    "grpo": "motif_jax.learner.algorithms:Grpo",
+    "gigpo": "motif_jax.learner.algorithms:Gigpo",
+}
 SCHEDULES = {  # of learning rates: schedules.py
     "linear": "motif_jax.schedules:linear",
     "cosine": "motif_jax.schedules:cosine",
     "exponential": "motif_jax.schedules:exponential",
 }
-BACKENDS = PLUGINS.names(
-    "judges",
-    {  # annotation/backends.py
-        "model": "motif_jax.annotation.backends:Model",
-        "vllm": "motif_jax.annotation.backends:Vllm",
-        "server": "motif_jax.annotation.backends:Server",
-        "judge": "motif_jax.annotation.rule_server:RuleServer",
-        "lexicon": "motif_jax.annotation.backends:Rules",
-        "score": "motif_jax.annotation.backends:ScoreOracle",
-        "return": "motif_jax.annotation.backends:ReturnOracle",
-        "random": "motif_jax.annotation.backends:Chance",
-    },
-)
-ONLINE_REWARDS = PLUGINS.names("online_rewards", {})  # kinds of online rewards without a judge
-TRANSCRIPT_FORMATS = PLUGINS.names(
-    "transcript_formats",
-    {  # transcripts/imports.py
-        "lmrl": "motif_jax.transcripts.imports:LMRL",
-        "lmrl_wordle": "motif_jax.transcripts.imports:LMRL_WORDLE",
-        "visdial": "motif_jax.transcripts.imports:VISDIAL",
-        "reddit": "motif_jax.transcripts.imports:REDDIT",
-        "manual": "motif_jax.stages.train_language.manual:MANUAL",
-        "trl": "motif_jax.transcripts.imports:TRL",
-    },
-)
-PROTOCOLS = PLUGINS.names("protocols", {"task": "motif_jax.envs.protocols:OWN_GAMES"})  # of evaluation
-FILMS = PLUGINS.names("films", {})  # by the end of a file's name
+BACKENDS = {  # annotation/backends.py
+    "model": "motif_jax.annotation.backends:Model",
+    "vllm": "motif_jax.annotation.backends:Vllm",
+    "server": "motif_jax.annotation.backends:Server",
+    "judge": "motif_jax.annotation.rule_server:RuleServer",
+    "lexicon": "motif_jax.annotation.backends:Rules",
+    "score": "motif_jax.annotation.backends:ScoreOracle",
+    "return": "motif_jax.annotation.backends:ReturnOracle",
+    "random": "motif_jax.annotation.backends:Chance",
+}
+ONLINE_REWARDS: dict[str, str] = {}  # kinds of online rewards without a judge
+TRANSCRIPT_FORMATS = {  # transcripts/imports.py
+    "lmrl": "motif_jax.transcripts.imports:LMRL",
+    "lmrl_wordle": "motif_jax.transcripts.imports:LMRL_WORDLE",
+    "visdial": "motif_jax.transcripts.imports:VISDIAL",
+    "reddit": "motif_jax.transcripts.imports:REDDIT",
+    "manual": "motif_jax.stages.train_language.manual:MANUAL",
+    "trl": "motif_jax.transcripts.imports:TRL",
+}
+PROTOCOLS = {"task": "motif_jax.envs.protocols:OWN_GAMES"}  # of evaluation
+POOLS: dict[str, str] = {}  # functions of the config -> `Pools` of actors/pool.py, or None
+RUNNERS: dict[str, str] = {}  # functions of the config -> a `Runner` of system/runs.py, or None
+READERS = {  # functions of a path -> `ModelFiles` of language/hub.py, or None for another format
+    "gguf": "motif_jax.language.gguf_file:gguf_files",
+}
+REWARD_READERS: dict[str, str] = {}  # the same -> a `RewardFile` of rewards/statistics.py
+FILMS: dict[str, str] = {}  # by the end of a file's name
 OWN_STAGES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
-    "write_reward", "report", "visualize", "export",
+    "write_reward", "report", "visualize",
 )  # fmt: skip
-TRAINING_HOOKS = PLUGINS.names("training_hooks", {"probes": "motif_jax.stages.train_policy.hooks:Probes"})
-API = PLUGINS.names("api", {})  # beside api.py
-STAGES = PLUGINS.names("stages", {name: f"motif_jax.stages.{name}:STAGE" for name in OWN_STAGES})
+TRAINING_HOOKS = {"probes": "motif_jax.stages.train_policy.hooks:Probes"}
+API: dict[str, str] = {}  # beside api.py
+STAGES = {name: f"motif_jax.stages.{name}:STAGE" for name in OWN_STAGES}
+PLUGINS = find_plugins()
+PLUGINS.join(
+    worlds=WORLDS,
+    networks=PROMPT_NETWORKS,
+    algorithms=ALGORITHMS,
+    judges=BACKENDS,
+    transcript_formats=TRANSCRIPT_FORMATS,
+    readers=READERS,
+    online_rewards=ONLINE_REWARDS,
+    protocols=PROTOCOLS,
+    pools=POOLS,
+    runners=RUNNERS,
+    reward_readers=REWARD_READERS,
+    films=FILMS,
+    training_hooks=TRAINING_HOOKS,
+    api=API,
+    stages=STAGES,
+)
 
 
 def import_named(path: str) -> Any:

@@ -41,6 +41,10 @@ class Plugin:
     algorithms: Names = field(default_factory=dict)  # learner/settings.py
     judges: Names = field(default_factory=dict)  # annotation/backends.py
     online_rewards: Names = field(default_factory=dict)  # rewards/online/source.py
+    pools: Names = field(default_factory=dict)  # games elsewhere: actors/pool.py
+    runners: Names = field(default_factory=dict)  # of several runs, elsewhere: system/runs.py
+    readers: Names = field(default_factory=dict)  # of language models: language/hub.py
+    reward_readers: Names = field(default_factory=dict)  # rewards/statistics.py
     transcript_formats: Names = field(default_factory=dict)  # transcripts/imports.py
     protocols: Names = field(default_factory=dict)  # of evaluation: envs/protocols.py
     films: Names = field(default_factory=dict)  # by the end of the file's name: stages/visualize.py
@@ -62,18 +66,18 @@ class Plugins(NamedTuple):
     broken: list[str]  # sentences about plugins that are left out
     conflicts: list[str]  # sentences about names that two plugins have
 
-    def names(self, table: str, own: Names) -> dict[str, str]:
-        """Core's `own` names of a table and those of the plugins; the first one that has a name keeps it."""
-        found, owner = dict(own), dict.fromkeys(own, "the program itself")
-        for name, plugin in self.by_name.items():
-            for key, target in plugin.tables()[table].items():
-                if found.setdefault(key, target) != target:
-                    kind = table.rstrip("s").replace("_", " ")
-                    self.conflicts.append(
-                        f"the plugin {name!r} has a {kind} {clean(key, 80)!r}, as has {owner[key]}: uninstall one"
-                    )
-                owner.setdefault(key, f"the plugin {name!r}")
-        return found
+    def join(self, **tables: dict[str, str]) -> None:
+        """Adds the plugins' names to the program's own tables; the first one that has a name keeps it."""
+        for table, names in tables.items():
+            owner = dict.fromkeys(names, "the program itself")
+            for plugin, declared in self.by_name.items():
+                for name, target in declared.tables()[table].items():
+                    if names.setdefault(name, target) != target:
+                        kind, other = table.rstrip("s").replace("_", " "), owner[name]
+                        self.conflicts.append(
+                            f"the plugin {plugin!r} has a {kind} {clean(name, 80)!r}, as has {other}: uninstall one"
+                        )
+                    owner.setdefault(name, f"the plugin {plugin!r}")
 
 
 def find_plugins() -> Plugins:

@@ -55,8 +55,18 @@ def test_meanings_name_what_texts_may_name(key, names):
 
 
 def test_the_page_of_all_values_is_as_the_declarations_say():
-    page, now = (ROOT / "docs/config.md").read_text(), describe("markdown", tables(), {}, plugin_sections())
-    assert page == f"{now}\n", "motif-jax --help=markdown > docs/config.md"
+    page = (ROOT / "docs/config.md").read_text()
+    own = describe("markdown", tables(), {}, plugin_sections())
+    assert page == own + "\n", "motif-jax --help=markdown > docs/config.md"
+
+
+def test_the_page_of_a_feature_has_the_table_of_its_section():
+    text = "\n".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    marked = re.compile(r"^<!-- values of (\w+) -->\n\n(.*?)\n\n<!-- end -->$", re.MULTILINE | re.DOTALL)
+    tables_of_pages = dict(marked.findall(text))
+    for name in plugin_sections():
+        table = describe(f"markdown:{name}", tables(), {})
+        assert tables_of_pages.get(name) == table, f"motif-jax --help=markdown:{name}, on its page"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -6,7 +6,6 @@ import motif_jax
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.devices.releases import write_release
 from motif_jax.policies.model import make_policy_model
-from motif_jax.rewards.learnt_source import EMBEDDING, read_checkpoint
 
 OPTIONS = {"network": "small", "num_actions": 23, "dtype": "float32"}
 
@@ -21,16 +20,6 @@ def released_policy(folder, bad):
     return lambda: motif_jax.load_policy(folder), folder, ".".join(name[1:])
 
 
-def torch_checkpoint(folder, bad):
-    torch = pytest.importorskip("torch", reason="needs PyTorch's build for CPUs")
-    from torch_reward import TorchReward
-
-    state, file = TorchReward().state_dict(), folder / "checkpoint_7.pth"
-    state[EMBEDDING][2, 3] = bad
-    torch.save({"num_iter": 7, "model": state, "reward_mean": torch.tensor(0.5), "reward_var": torch.tensor(4.0)}, file)
-    return lambda: read_checkpoint(file), file, EMBEDDING
-
-
 def check_door(door, tmp_path):
     """`door`: (directory, a number in its file) -> a function that reads it, the file, and how it names the place."""
     for number, bad in enumerate((np.nan, np.inf)):
@@ -41,6 +30,6 @@ def check_door(door, tmp_path):
     door(tmp_path / "good", 0.25)[0]()
 
 
-@pytest.mark.parametrize("door", [released_policy, torch_checkpoint])
+@pytest.mark.parametrize("door", [released_policy])
 def test_no_door_takes_parameters_that_are_not_finite(door, tmp_path):
     check_door(door, tmp_path)

@@ -62,7 +62,6 @@ STAGES = {
     "write_reward": {"annotate", "evaluate", "train_policy"},
     "report": set(),
     "visualize": {"evaluate"},
-    "export": {"collect", "evaluate", "train_policy", "train_reward"},
 }
 FROM_OUTSIDE = {  # modules that something else than the package imports
     "motif_jax.launch": "the command line",

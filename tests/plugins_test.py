@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from motif_jax import names, plugins
+from motif_jax import names, plugins, stages
+from motif_jax.actors.pool import Pools
 from motif_jax.files import read_lines
-from motif_jax.plugins import Plugin, Plugins
+from motif_jax.plugins import Plugin
+from motif_jax.stages import Experiment
 from motif_jax.structs import UserError
+from motif_jax.system.runs import Runner
 
 ROOT = Path(__file__).parent.parent
 STRANGER = {
@@ -175,7 +178,9 @@ def test_plugins_that_cannot_be_loaded_are_named_and_others_go_on(monkeypatch):
     monkeypatch.setattr(plugins, "_declared", lambda: iter(declared))
     found = plugins.find_plugins()
     assert found.by_name.keys() == {"good"}
-    assert found.names("worlds", {}) == {"one": "good:World"}
+    worlds: dict[str, str] = {}
+    found.join(worlds=worlds)
+    assert worlds == {"one": "good:World"}
     wrong = dict(sentence.removeprefix("the plugin ").split(" is left out: ") for sentence in found.broken)
     assert wrong.pop("'raises'") == "division by zero"
     assert wrong.pop("'exits'") == "no licence"
@@ -193,7 +198,7 @@ def test_a_name_that_two_plugins_have_is_refused(monkeypatch):
     def refusal(declared: list, sections: tuple[str, ...] = ()) -> str:
         monkeypatch.setattr(plugins, "_declared", lambda: iter(declared))
         found = plugins.find_plugins()
-        found.names("worlds", {"nethack": "core:World"})
+        found.join(worlds={"nethack": "core:World"})
         monkeypatch.setattr(names, "PLUGINS", found)
         with pytest.raises(UserError) as refused:
             names.check_plugins(sections)
@@ -207,6 +212,20 @@ def test_a_name_that_two_plugins_have_is_refused(monkeypatch):
     assert refusal(section, ("env", "policy")) == "the plugin 'policy' has the name of a section of the config"
 
 
+class Away(Pools, Runner):
+    """Of a plugin that is asked for by a seed."""
+
+
+def away(config: Experiment) -> Away | None:
+    return Away(config.seeds_at_once) if config.seed == 7 else None
+
+
 @pytest.mark.quick
-def test_without_plugins_there_are_the_programs_own_names():
-    assert Plugins({}, {}, [], []).names("worlds", {"toy": "a:A"}) == {"toy": "a:A"}
+def test_games_and_runs_are_where_a_plugin_has_them_if_the_config_asks(monkeypatch):
+    monkeypatch.setitem(names.POOLS, "away", "plugins_test:away")
+    monkeypatch.setitem(names.RUNNERS, "away", "plugins_test:away")
+    asks, other = Experiment(seed=7), Experiment(seed=8)
+    assert type(stages.find_pools(asks)) is type(stages.find_runner(asks)) is Away
+    assert type(stages.find_pools(other)) is Pools
+    assert type(stages.find_runner(other)) is Runner
+    assert stages.find_runner(other).is_here

@@ -106,11 +106,23 @@ INLINE_TICK_S = 0.0005
 
 
 class WorkerHandle:
-    """The worker with number `index`, and its successors when it dies."""
+    """The worker with number `index`, and its successors when it dies, as a pool sees them."""
+
+    index: int
+    generation: int  # number of earlier workers
+
+    def act(self, groups: list[int]) -> None: ...  # takes the steps whose actions are there
+    def give_back(self, full: FilledSlot) -> None: ...  # takes back a slot from the caller of `poll`
+    def is_responsible_for(self, group: int, episode: int) -> bool: ...  # type: ignore[empty-body]
+    def close(self, deadline: float) -> None: ...  # lets it end by itself until then
+
+
+class LocalWorker(WorkerHandle):
+    """A worker of this host."""
 
     def __init__(self, pool: ActorPool, index: int, hang_timeout_s: float, away: Iterable[int]):
         """Starts the first worker; `away`: slots that it gets later, by `give_back`."""
-        self.index, self.generation, self._failures = index, 0, 0  # generation: number of earlier workers
+        self.index, self.generation, self._failures = index, 0, 0
         self._pool, self._layout, self._shared = pool, pool.layout, pool._shared
         self.hang_timeout_s = hang_timeout_s
         self._away = set(away)  # slots held by the caller of `poll`
@@ -140,15 +152,16 @@ class WorkerHandle:
 
     def _launch(self) -> None: ...  # starts the worker itself
     def _transmit(self, messages: list[Message]) -> None: ...
-    def close(self, deadline: float) -> None: ...  # lets it end by itself until then
 
     def act(self, groups: list[int]) -> None:
         self._send([(Op.ACT, group, 0) for group in groups])
 
     def give_back(self, full: FilledSlot) -> None:
-        """Takes back a slot from the caller of `poll` and grants it to the worker again."""
         self._away.discard(full.slot)
         self._grant(full.group, full.slot)
+
+    def groups_with_slots(self) -> list[int]:
+        return [group for group, slots in enumerate(self._held) if slots]
 
     def read(self, messages: list[Message]) -> tuple[list[Request], list[FilledSlot]]:
         """Translates the worker's messages into requests for actions and full slots."""
@@ -186,7 +199,7 @@ class WorkerHandle:
         return f"actor worker {self.index} ({numbers})"
 
 
-class ProcessWorker(WorkerHandle):
+class ProcessWorker(LocalWorker):
     """A worker in a process, which imports only its own modules."""
 
     def _launch(self) -> None:
@@ -287,7 +300,7 @@ class ProcessWorker(WorkerHandle):
         redo[: len(lost)] = sorted(lost)
 
 
-class InlineWorker(WorkerHandle):
+class InlineWorker(LocalWorker):
     """A worker in this process: for debuggers, determinism and simpler tracebacks."""
 
     def _launch(self) -> None:
@@ -327,7 +340,7 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
         self, env: Mapping[str, Any], observations: tuple[str, ...], *, num_workers: int, games_per_worker: int,
         player: str = "", groups: int = 2, outputs: dict[str, ArraySpec] | None = None,
         starts: dict[str, ArraySpec] | None = None, first_episode: int = 0, hang_timeout_s: float = 10.0,
-        flag: str = "--config.collect", remote: int = 0, away: Iterable[int] = (), **layout: Any,
+        flag: str = "--config.collect", elsewhere: int = 0, away: Iterable[int] = (), **layout: Any,
     ):  # fmt: skip
         """Lays out the memory and starts the workers.
 
@@ -335,7 +348,7 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
           num_workers: processes; 0 plays all games in this process.
           player: if empty, `poll` returns requests for actions, which `act` answers.
           hang_timeout_s: a worker without a heartbeat for this time is replaced.
-          remote: workers on other hosts, after those of this one (`remote.RemotePool`).
+          elsewhere: workers that are not this host's, which a subclass appends to `handles`.
           away: slots that the workers get only when they are released.
           layout: other values of `Layout`.
         """
@@ -350,7 +363,7 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
             observations=tuple(select_specs(self.world.specs, observations).items()),
             action=self.world.action,
             num_figures=len(self.world.figures),
-            num_workers=max(num_workers, 0 if remote else 1) + remote,
+            num_workers=max(num_workers, 0 if elsewhere else 1) + elsewhere,
             groups=groups,
             group_size=games_per_worker // groups,
             player=player,
@@ -364,7 +377,8 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
         self.given_up: list[int] = []  # episodes
         if library := getattr(self.world, "library", ""):
             print_once(library)
-        self._inline, self._local = num_workers == 0 and not remote, self.layout.num_workers - remote
+        self._inline = num_workers == 0 and not elsewhere
+        self.num_local = self.layout.num_workers - elsewhere
         self.flag = flag
         self._start(first_episode, hang_timeout_s, away)
 
@@ -379,11 +393,11 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
         self.selector = selectors.PollSelector()  # of the workers' messages
         self._wake = os.eventfd(0)  # lets `release` interrupt a waiting `poll`
         self.selector.register(self._wake, selectors.EVENT_READ)
-        self._handles: list[WorkerHandle] = []
+        self.handles: list[WorkerHandle] = []
         try:
-            for index in range(self._local):
+            for index in range(self.num_local):
                 make = InlineWorker if self._inline else ProcessWorker
-                self._handles.append(make(self, index, hang_timeout_s, away))
+                self.handles.append(make(self, index, hang_timeout_s, away))
         except BaseException:
             self.close()
             raise
@@ -397,7 +411,7 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
 
     @property
     def processes(self) -> list[int]:
-        return [handle.process.pid for handle in self._handles if isinstance(handle, ProcessWorker)]
+        return [handle.process.pid for handle in self.handles if isinstance(handle, ProcessWorker)]
 
     @property
     def next_episode(self) -> int:
@@ -409,9 +423,9 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
 
     def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[FilledSlot]]:
         """Waits for requests for actions, and for full slots, which belong to the caller until `release`."""
-        self._take_back()
+        self.take_back()
         if self._inline:
-            inline = self._handles[0]
+            inline = self.handles[0]
             assert isinstance(inline, InlineWorker)
             if not (received := inline.receive()):
                 time.sleep(INLINE_TICK_S)  # lets threads that hold slots run
@@ -432,11 +446,11 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
                 asked, filled = worker.read(messages)
                 requests += asked
                 fulls += filled
-        self._take_back()
+        self.take_back()
         now = time.monotonic()
         if now > self._next_check:
             self._next_check = now + 0.5
-            for handle in self._handles:
+            for handle in self.handles:
                 if isinstance(handle, ProcessWorker) and handle.hangs(now):
                     fulls += handle.replace(hung=True)
         return requests, fulls
@@ -444,7 +458,7 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
     def act(self, requests: list[Request], actions: np.ndarray, outputs: dict[str, np.ndarray] | None = None) -> None:
         """Answers requests: `actions` and every output are [sum of E, ...], in the order of the requests."""
         size, outputs = self.layout.group_size, dict(outputs or {})
-        alive = [request.generation == self._handles[request.worker].generation for request in requests]
+        alive = [request.generation == self.handles[request.worker].generation for request in requests]
         if not all(alive):  # some workers were replaced after they asked
             kept = np.repeat(alive, size)
             requests = [request for request, lives in zip(requests, alive, strict=True) if lives]
@@ -462,7 +476,7 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
         for request in requests:
             asked.setdefault(request.worker, []).append(request.group)
         for worker, its_groups in asked.items():
-            self._handles[worker].act(its_groups)
+            self.handles[worker].act(its_groups)
         # Nobody reads these before the slot is full. They may be on the device: copied to the host only if needed, and
         # while the games play.
         for key, values in starts.items():
@@ -482,32 +496,56 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
 
     def owe(self, episodes: Iterable[int]) -> None:
         """Has the workers of this host play these episodes before others."""
-        lists = self._shared["redo"][: self._local].reshape(self._local * self.layout.groups, -1)
+        lists = self._shared["redo"][: self.num_local].reshape(self.num_local * self.layout.groups, -1)
         for episode in episodes:
             redo = lists[np.count_nonzero(lists, 1).argmin()]
             redo[np.flatnonzero(redo == 0)[0]] = episode + 1  # a worker clears entries, and fills none
 
+    def claim_episode(self) -> int:
+        """The number of an episode that no worker has begun or will begin by itself."""
+        return self._shared.claim("next_episode")
+
     @property
     def short(self) -> int:
         """Number of episodes that `owe` is to give so that all games of a group may end at once."""
-        spare = np.count_nonzero(self._shared["redo"][: self._local], 2)
+        spare = np.count_nonzero(self._shared["redo"][: self.num_local], 2)
         return int(np.maximum(self.layout.group_size - spare, 0).sum())
 
     def is_responsible_for(self, full: FilledSlot, episode: int) -> bool:
         """Whether the group that wrote this rollout must deliver that episode."""
-        return self._handles[full.worker].is_responsible_for(full.group, episode)
+        return self.handles[full.worker].is_responsible_for(full.group, episode)
 
     def ended(self, full: FilledSlot) -> list[Ended]:
-        count, kinds = int(self._shared["num_episodes"][full.slot]), list(self.world.figures.values())
-        ended_at, rows = self._shared["ended_at"][full.slot, :count], self._shared["episodes"][full.slot, :count]
+        ended_at, rows = self.ended_rows(full)
+        kinds = list(self.world.figures.values())
         infos = (EpisodeInfo.from_row(row, kinds) for row in rows)
         return [Ended(step, game, info) for (step, game), info in zip(ended_at.tolist(), infos, strict=True)]
 
+    def ended_rows(self, full: FilledSlot) -> tuple[np.ndarray, np.ndarray]:
+        """Where episodes ended in a slot, as (step, game), and their results, as the worker has written them."""
+        count = int(self._shared["num_episodes"][full.slot])
+        return self._shared["ended_at"][full.slot, :count], self._shared["episodes"][full.slot, :count]
+
+    def write_ended(self, full: FilledSlot, ended_at: np.ndarray, episodes: np.ndarray) -> None:
+        """Writes the `ended_rows` of a slot, in a worker's place."""
+        count = self._shared["num_episodes"][full.slot] = len(ended_at)
+        self._shared["ended_at"][full.slot, :count], self._shared["episodes"][full.slot, :count] = ended_at, episodes
+
+    def actions_of(self, groups: Iterable[tuple[int, int]]) -> np.ndarray:
+        """The actions that `act` gave to some groups, as (worker, group). [sum of E, ...]"""
+        none = np.zeros((0, *self.layout.action.shape), self.layout.action.dtype)
+        return np.concatenate([none, *(self._shared["actions"][place] for place in groups)])
+
+    def groups_with_slots(self) -> list[tuple[int, int]]:
+        """This host's groups that play or wait for actions, as (worker, group)."""
+        local = (handle for handle in self.handles if isinstance(handle, LocalWorker))
+        return [(handle.index, group) for handle in local for group in handle.groups_with_slots()]
+
     def close(self) -> None:
         deadline = time.monotonic() + 2.0
-        for handle in self._handles:
+        for handle in self.handles:
             handle.close(deadline)
-        self._handles = []
+        self.handles = []
         if self._wake >= 0:
             os.close(self._wake)
             self._wake = -1
@@ -515,7 +553,23 @@ class ActorPool(contextlib.AbstractContextManager["ActorPool"]):
             self.rollouts = {}
             self._shared.close()
 
-    def _take_back(self) -> None:
+    def take_back(self) -> None:
+        """Has the workers get their released slots; `poll` does so."""
         while self._released:
             full = self._released.popleft()
-            self._handles[full.worker].give_back(full)
+            self.handles[full.worker].give_back(full)
+
+
+class Pools:
+    """Makes the pools of a run: of games on this host. Those of plugins (`Plugin.pools`) have games elsewhere, too."""
+
+    def check(self, waits: bool) -> None:
+        """Raises UserError if the config cannot be played so. `waits`: updates wait for all of the games."""
+
+    def workers(self, num_workers: int) -> int:
+        """The number of workers of a pool with `num_workers` on this host."""
+        return max(num_workers, 1)
+
+    def open(self, env: Mapping[str, Any], observations: tuple[str, ...], **options: Any) -> ActorPool:
+        """A pool with these options, of `ActorPool`."""
+        return ActorPool(env, observations, **options)

@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 RENAMED = {  # the old name: the new one
+    "cluster.address": "ray_games.address",
+    "cluster.game_hosts": "ray_games.hosts",
+    "cluster.cores": "ray_games.cores",
+    "cluster.gpus": "ray_games.gpus",
     "policy.drrn.width": "drrn.width",
     "policy.drrn.max_tokens": "drrn.max_tokens",
     "policy.replay.capacity": "drrn.capacity",

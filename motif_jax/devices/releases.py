@@ -235,7 +235,7 @@ def write_release(
 def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]) -> None:
     """Raises UserError if a file that would be replaced was changed since this program wrote it.
 
-    Its SHA-256 must be the one in the directory's config.json or, after a killed export, one of `digests`.
+    Its SHA-256 must be the one in the directory's config.json or, after it was killed, one of `digests`.
     """
     before: Metadata = {}
     with contextlib.suppress(OSError, ValueError):
@@ -246,7 +246,7 @@ def _check_own(directory: Path, names: Iterable[str], digests: Mapping[str, str]
         if not own:
             raise UserError(
                 f"{str(directory / name)!r} would be replaced, but was changed since this program wrote it: name "
-                "another directory (--config.export.to), or move this one away if an export was killed there"
+                "another directory, or move this one away if the program was killed while it wrote"
             )
 
 

@@ -21,7 +21,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -346,3 +346,36 @@ def _template(metadata: dict[str, Any], words: list[str], begins: bool) -> dict[
             single.insert(at, {"SpecialToken": {"id": words[number], "type_id": 0}})
     pair = [*single, {"Sequence": {"id": "B", "type_id": 1}}]
     return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": special}
+
+
+# ---- what is asked of the files of a model
+
+
+def gguf_files(path: Path) -> GgufFiles | None:
+    """The files of a model in this format; None for a directory."""
+    return GgufFiles(path) if path.is_file() else None
+
+
+class GgufFiles:
+    """A model in a GGUF file; see `ModelFiles` in hub.py."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def read_config(self) -> LanguageConfig:
+        return read_gguf_config(self.path)
+
+    def check_tensors(self, config: LanguageConfig) -> object:
+        return read_gguf_tensors(self.path, config)
+
+    def read_tensors(self, config: LanguageConfig) -> tuple[LanguageConfig, Mapping[str, GgufTensor]]:
+        return config, read_gguf_tensors(self.path, config)
+
+    def find_tokeniser(self) -> Path:
+        return self.path
+
+    def read_tokeniser(self) -> Tokeniser:
+        return read_gguf_tokeniser(self.path)
+
+    def read_template(self) -> Any:
+        return read_header(self.path).metadata.get("tokenizer.chat_template")

@@ -6,15 +6,8 @@
     tokenizer.json                    see tokens.py
     chat_template.jinja               or in tokenizer_config.json: searched for a known format (chat.py), never executed
 
-A directory with a low-rank adapter in PEFT's layout is read as the adapter's model with its additions, whatever lies
-beside it. Our own additions are written so, and transformers loads them:
-
-    adapter_config.json               rank, alpha, names of the matrices, and the model: a directory or a GGUF file here
-    adapter_model.safetensors         per matrix lora_A [rank, inputs] and lora_B [outputs, rank]
-
-    matrix + alpha / rank * lora_B @ lora_A        (alpha / sqrt(rank) with use_rslora)
-
-Other kinds of adapters are refused. GGUF files (gguf_file.py) are read, but not written.
+Each format of files has a class with the methods of `ModelFiles`: `HubFiles` for this layout; gguf_file.py has another.
+This layout alone is written, too.
 
 Reading executes no code. Sizes and types in these files are checked before memory is allocated, and a UserError names
 the first mismatch. Links may lead to other files of the directory or into the "blobs" of the Hub's cache, nowhere else.
@@ -23,25 +16,20 @@ JAX is loaded only when parameters are read or written.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import itertools
-import math
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from motif_jax.config.table import shown
 from motif_jax.files import write_json, write_whole
-from motif_jax.language import gguf_file
 from motif_jax.language.chat import ChatFormat, recognise_chat
 from motif_jax.language.config import LanguageConfig, config_from_hub, config_to_hub, locate_model, well_formed
+from motif_jax.names import READERS, import_named
 from motif_jax.structs import UserError, legible, naming
 from motif_jax.system.foreign import LIMIT, check_regular, leads_out, parse_foreign_json, read_bytes
 from motif_jax.tokens import FILE, SETTINGS, Tokeniser, read_tokeniser
@@ -61,30 +49,19 @@ def read_language_model(
 ) -> tuple[Any, Any, LanguageConfig]:
     """Reads a model: graph and parameters as of `nnx.split`, with NumPy arrays, and the config.
 
-    `directory`: in the layout above, or of an adapter; or a GGUF file, or a name that `locate_model` knows. `types`: of
-    its arrays; None: float32.
+    `directory`: or a file, in any format that is read; or a name that `locate_model` knows. `types`: of its arrays;
+    None: float32.
     """
     from motif_jax.devices.parameters import leaves_by_path, rebuild
 
     with legible(f"the language model in {str(directory)!r}", "", SafetensorError), well_formed():
-        located = locate_model(directory)
-        content, additions, directory = find_adapter(located)
-        config = read_config(directory)
-        tensors: Mapping[str, Tensor | gguf_file.GgufTensor]
-        tensors = (
-            gguf_file.read_gguf_tensors(directory, config) if directory.is_file() else _read_tensors(directory, config)
-        )
-        head = tensors.get(HEAD)
-        other = tensors.get(f"{hub_names(config)['embedding']}.weight")
-        if isinstance(head, Tensor) and (config.tied or config.family == "t5"):  # as in transformers, tensors decide
-            config = config._replace(tied=isinstance(other, Tensor) and same(head, other))
+        files = find_files(directory)
+        config, tensors = files.read_tensors(files.read_config())
         graph, shapes = _split_shapes(config, types, remat)
         wanted = leaves_by_path(shapes)
         parts = [*parts_of(config, wanted)]
         shapes_of = {part.name: list(part.shape) for part in parts}
-        if unknown := additions.keys() - set(itertools.chain(*map(_factors_of, shapes_of))):
-            raise UserError(f"the adapter in {str(located)!r} has {min(unknown)!r:.200}, which the model lacks")
-        found = {name: tensor.shape for name, tensor in tensors.items() if not (name == HEAD and config.tied)}
+        found = {name: tensor.shape for name, tensor in tensors.items()}
         if wrong := sorted(name for name in shapes_of | found if shapes_of.get(name) != found.get(name)):
             first = f"the shape of {wrong[0]!r:.200} is {found.get(wrong[0])!s:.100}, not {shapes_of.get(wrong[0])}"
             does = f"{len(wrong):,} tensors in {str(directory)!r} do not fit the {config.family} of its config"
@@ -92,7 +69,7 @@ def read_language_model(
         arrays = {path: np.empty(leaf.shape, leaf.dtype) for path, leaf in wanted.items()}
         for part in parts:
             array, tensor = arrays[part.path][part.index], tensors[part.name]
-            view = part.ours(_with_addition(part.name, tensor.array, content, additions))
+            view = part.ours(tensor.array)
             for at in range(0, view.shape[-1], 256):  # transposing in strips takes a sixth of the time
                 array[..., at : at + 256] = view[..., at : at + 256]
             if not np.isfinite(array).all():
@@ -113,51 +90,29 @@ def _split_shapes(config: LanguageConfig, types: Types | None, remat: bool) -> t
 def check_language_model(name: str, flag: str) -> LanguageConfig:
     """Reads all but the numbers of a model; raises UserError, which names `flag`, if it is none. Returns its config."""
     with naming(flag), legible(f"the language model in {name!r}", "", SafetensorError), well_formed():
-        directory = locate_model(name)
-        base, config = find_adapter(directory)[-1], read_config(directory)
-        if base.is_file():
-            gguf_file.read_gguf_tensors(base, config)
-        else:
-            _read_tensors(base, config)
-            find_file(directory if os.path.exists(directory / FILE) else base, FILE)
+        files = find_files(name)
+        config = files.read_config()
+        files.check_tensors(config)
+        files.find_tokeniser()
         return config
 
 
 def read_config(directory: Path) -> LanguageConfig:
     """Reads the architecture alone."""
-    directory = find_adapter(locate_model(directory))[-1]
-    if directory.is_file():
-        return gguf_file.read_gguf_config(directory)
-    content = read_foreign(directory, CONFIG)
-    with legible(f"the model in {str(directory)!r}"):
-        config = config_from_hub(content)
-        if (directory / GENERATION).exists():
-            more = {"eos_token_id": read_foreign(directory, GENERATION).get("eos_token_id")}
-            ends = (*config.ends, *config_from_hub(content | more).ends)
-            config = config._replace(ends=tuple(dict.fromkeys(ends)))
-    return config
+    return find_files(directory).read_config()
 
 
 def read_model_tokeniser(directory: Path, config: LanguageConfig) -> Tokeniser:
-    """Reads the tokeniser beside a model, or an adapter; the embedding must have a row for each token."""
-    directory = locate_model(directory)
-    if not os.path.exists(directory / FILE):
-        directory = find_adapter(directory)[-1]
-    is_file = directory.is_file()
-    tokeniser = gguf_file.read_gguf_tokeniser(directory) if is_file else read_tokeniser(find_file(directory, FILE))
-    check_size(tokeniser, config, f" in {str(directory)!r}")
+    """Reads the tokeniser of a model; the embedding must have a row for each token."""
+    files = find_files(directory)
+    tokeniser = files.read_tokeniser()
+    check_size(tokeniser, config, f" in {str(files.find_tokeniser())!r}")
     return tokeniser
 
 
 def read_chat_format(directory: Path) -> ChatFormat | None:
     """The format of conversations that a model has learnt; None if it has none, or an unknown one."""
-    directory, template = find_adapter(locate_model(directory))[-1], None
-    if directory.is_file():
-        template = gguf_file.read_header(directory).metadata.get("tokenizer.chat_template")
-    elif (directory / TEMPLATE).exists():
-        template = read_foreign(directory, TEMPLATE, bytes.decode)
-    elif (directory / SETTINGS).exists():
-        template = read_foreign(directory, SETTINGS).get("chat_template")
+    template = find_files(directory).read_template()
     if isinstance(template, list):  # of named templates
         named = (one.get("template") for one in template if isinstance(one, dict) and one.get("name") == "default")
         template = next((text for text in named if isinstance(text, str)), None)
@@ -169,28 +124,6 @@ def check_size(tokeniser: Tokeniser, config: LanguageConfig, where: str = "") ->
     if tokeniser.size > config.vocabulary:
         rows = f"the language model's embedding only {config.vocabulary:,} rows"
         raise UserError(f"the tokeniser{where} has {tokeniser.size:,} tokens, but {rows}")
-
-
-def _read_tensors(directory: Path, config: LanguageConfig) -> dict[str, Tensor]:
-    """All tensors by their names in `parts_of`. They stay in their files until they are used."""
-    names = [TENSORS]
-    if (directory / INDEX).exists():
-        names = sorted({*map(str, read_foreign(directory, INDEX)["weight_map"].values())})
-        if any(name != os.path.basename(name) for name in names):  # a file has many names such as ././model
-            raise ValueError(f"its {INDEX} must name files beside it")
-    elif not (directory / TENSORS).exists():
-        others = [file.name for file in sorted(directory.glob("*.bin"))]
-        why = f"; {others[0]!r} is a pickle, which is not read: save the model with safetensors" if others else ""
-        raise UserError(f"there is neither {TENSORS} nor {INDEX} in {str(directory)!r}{why}")
-    tensors: dict[str, Tensor] = {}
-    for file in names:
-        for name, tensor in open_tensors(directory, file).items():
-            if (ours := canonical(name, config)) is None:
-                continue
-            if ours in tensors and not same(tensors[ours], tensor):
-                raise UserError(f"{name!r:.200} in {tensor.file!r} is not the same as {ours}, which it should be")
-            tensors[ours] = tensor
-    return tensors
 
 
 def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard_bytes: int = SHARD) -> None:
@@ -228,6 +161,103 @@ def write_language_model(directory: Path, model: Decoder | EncoderDecoder, shard
         write_json(directory / INDEX, {"metadata": {"total_size": size}, "weight_map": where})
     dtype = next(iter(tensors.values())).dtype.name
     write_json(directory / CONFIG, config_to_hub(config) | {"dtype": dtype, "torch_dtype": dtype})
+
+
+# ---- formats
+
+
+class ModelTensor(Protocol):
+    """A tensor that stays in its file until its numbers are used. [outputs, inputs]"""
+
+    @property
+    def file(self) -> str: ...
+    @property
+    def shape(self) -> list[int]: ...
+    @property
+    def array(self) -> np.ndarray: ...
+
+
+class ModelFiles(Protocol):
+    """The files of a language model, in one format; plugins have further ones (`Plugin.readers`).
+
+    Errors of other people's files are ValueErrors, or a UserError that says what is wrong.
+    """
+
+    def read_config(self) -> LanguageConfig: ...  # the architecture alone
+    def check_tensors(self, config: LanguageConfig) -> object: ...  # all that can be said without reading numbers
+    def read_tensors(self, config: LanguageConfig) -> tuple[LanguageConfig, Mapping[str, ModelTensor]]:
+        """The tensors by their names in `parts_of`, and the config as these have it."""
+        ...
+
+    def find_tokeniser(self) -> Path: ...  # the file; raises UserError without one
+    def read_tokeniser(self) -> Tokeniser: ...
+    def read_template(self) -> Any: ...  # of conversations, as tokenizer_config.json may have it; None: none
+
+
+def find_files(name: str | Path) -> ModelFiles:
+    """The files of the model of this name, by the first reader that knows their format."""
+    path = locate_model(name)
+    found = (import_named(reader)(path) for reader in READERS.values())
+    return next(filter(None, found), None) or HubFiles(path)
+
+
+class HubFiles:
+    """A directory in the layout above."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def read_config(self) -> LanguageConfig:
+        content = read_foreign(self.path, CONFIG)
+        with legible(f"the model in {str(self.path)!r}"):
+            config = config_from_hub(content)
+            if (self.path / GENERATION).exists():
+                more = {"eos_token_id": read_foreign(self.path, GENERATION).get("eos_token_id")}
+                ends = (*config.ends, *config_from_hub(content | more).ends)
+                config = config._replace(ends=tuple(dict.fromkeys(ends)))
+        return config
+
+    def check_tensors(self, config: LanguageConfig) -> dict[str, Tensor]:
+        """All tensors by their names in `parts_of`. They stay in their files until they are used."""
+        directory = self.path
+        names = [TENSORS]
+        if (directory / INDEX).exists():
+            names = sorted({*map(str, read_foreign(directory, INDEX)["weight_map"].values())})
+            if any(name != os.path.basename(name) for name in names):  # a file has many names such as ././model
+                raise ValueError(f"its {INDEX} must name files beside it")
+        elif not (directory / TENSORS).exists():
+            others = [file.name for file in sorted(directory.glob("*.bin"))]
+            why = f"; {others[0]!r} is a pickle, which is not read: save the model with safetensors" if others else ""
+            raise UserError(f"there is neither {TENSORS} nor {INDEX} in {str(directory)!r}{why}")
+        tensors: dict[str, Tensor] = {}
+        for file in names:
+            for name, tensor in open_tensors(directory, file).items():
+                if (ours := canonical(name, config)) is None:
+                    continue
+                if ours in tensors and not same(tensors[ours], tensor):
+                    raise UserError(f"{name!r:.200} in {tensor.file!r} is not the same as {ours}, which it should be")
+                tensors[ours] = tensor
+        return tensors
+
+    def read_tensors(self, config: LanguageConfig) -> tuple[LanguageConfig, Mapping[str, ModelTensor]]:
+        tensors = self.check_tensors(config)
+        head, other = tensors.get(HEAD), tensors.get(f"{hub_names(config)['embedding']}.weight")
+        if head and (config.tied or config.family == "t5"):  # as in transformers, tensors decide
+            config = config._replace(tied=other is not None and same(head, other))
+        if config.tied:
+            tensors.pop(HEAD, None)
+        return config, tensors
+
+    def find_tokeniser(self) -> Path:
+        return find_file(self.path, FILE)
+
+    def read_tokeniser(self) -> Tokeniser:
+        return read_tokeniser(self.find_tokeniser())
+
+    def read_template(self) -> Any:
+        if (self.path / TEMPLATE).exists():
+            return read_foreign(self.path, TEMPLATE, bytes.decode)
+        return read_foreign(self.path, SETTINGS).get("chat_template") if (self.path / SETTINGS).exists() else None
 
 
 # ---- files of other people's models
@@ -385,114 +415,3 @@ def canonical(name: str, config: LanguageConfig) -> str | None:
     if name != "lm_head.weight" and not name.startswith(prefix):
         name = prefix + name
     return ALIASES.get(name, name)
-
-
-# ---- adapters
-
-ADAPTER_CONFIG, ADAPTER = "adapter_config.json", "adapter_model.safetensors"
-LORA_PREFIX = "base_model.model."
-LORA_ENDS = ".lora_A.weight", ".lora_B.weight"
-LORA_PLAIN: dict[str, tuple[Any, ...]] = {  # settings that change the sum, and the values of each that are read
-    "peft_type": ("LORA",), "bias": (None, "none"), "use_dora": (None, False), "lora_bias": (None, False),
-    "modules_to_save": (None, []), "trainable_token_indices": (None, []), "megatron_config": (None,),
-    "target_parameters": (None, []), "alora_invocation_tokens": (None, []), "layer_replication": (None, []),
-    "use_qalora": (None, False),
-    # With others, such as pissa and loftq, PEFT also changes the model's own matrices when it loads an adapter.
-    "init_lora_weights": (None, True, False, "gaussian", "eva", "orthogonal"),
-}  # fmt: skip
-
-
-def find_adapter(directory: Path) -> tuple[dict[str, Any], dict[str, Tensor], Path]:
-    """The content of ADAPTER_CONFIG in a directory, and the tensors; both empty if there is no adapter.
-
-    Also returns the directory of the model that the adapter is for, which may be the same.
-    """
-    if not os.path.exists(directory / ADAPTER_CONFIG):  # False for names too long
-        return {}, {}, directory
-    content, tensors = read_foreign(directory, ADAPTER_CONFIG), open_tensors(directory, ADAPTER)
-    for name, values in LORA_PLAIN.items():
-        if content.get(name) not in values:
-            file = str(directory / ADAPTER_CONFIG)
-            raise UserError(f"{file!r} has {name} {shown(content.get(name))}: only low-rank products are read")
-    named = str(content.get("base_model_name_or_path"))
-    for path in (Path(named), directory / named):  # also relative to the adapter's own
-        with contextlib.suppress(UserError):
-            base = locate_model(path)
-            break
-    else:
-        what = f"the model {named!r:.200}, which is not a directory here"
-        raise UserError(f"the adapter in {str(directory)!r} is for {what}: put its path into {ADAPTER_CONFIG}")
-    if (base / ADAPTER_CONFIG).exists() and not base.samefile(directory):
-        raise UserError(f"the model of the adapter in {str(directory)!r}, {str(base)!r}, has an adapter of its own")
-    return content, tensors, base
-
-
-def _factors_of(name: str) -> list[str]:
-    """The names of both factors of the addition to the tensor of this name."""
-    return [LORA_PREFIX + name.removesuffix(".weight") + end for end in LORA_ENDS]
-
-
-def _with_addition(
-    name: str, tensor: np.ndarray, content: Mapping[str, Any], additions: Mapping[str, Tensor]
-) -> np.ndarray:
-    """A tensor of the model plus what an adapter adds to it; for the last two see `find_adapter`."""
-    if additions.keys().isdisjoint(_factors_of(name)):
-        return tensor
-    a, b = (additions[factor] for factor in _factors_of(name))
-    shape, turned = [*b.shape[:1], *a.shape[1:]], content.get("fan_in_fan_out")
-    # Before a product that is larger than any memory.
-    if not len(a.shape) == len(b.shape) == 2 or shape[:: -1 if turned else 1] != [*tensor.shape]:
-        raise UserError(f"the adapter's {name!r:.200} is {shape}, the model's {list(tensor.shape)}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        low, high = (part.array.astype(np.float32) for part in (a, b))
-        rank = math.sqrt(len(low)) if content.get("use_rslora") else len(low)
-        product = high @ low * (_alpha(content, name.removesuffix(".weight")) / rank)
-        return (tensor.astype(np.float32) + (product.T if turned else product)).astype(tensor.dtype)
-
-
-def _alpha(content: Mapping[str, Any], module: str) -> float:
-    """That of the first pattern which the end of the module's name matches; patterns must be plain names."""
-    for pattern, alpha in (content.get("alpha_pattern") or {}).items():
-        name = pattern.replace("\\", "")
-        if not re.fullmatch(r"[\w.]+", name):
-            raise UserError(f"the adapter's alpha_pattern {pattern!r:.100} is not a module's name")
-        if f".{module}".endswith(f".{name}"):
-            return float(alpha)
-    return float(content["lora_alpha"])
-
-
-def write_adapter(directory: Path, model: Any, base: str) -> None:
-    """Writes the low-rank additions of a model. `base`: the directory, or name, of the model without them."""
-    from flax import nnx
-
-    from motif_jax.language.adapt import LowRank
-
-    low = {(*map(str, path), "kernel"): module for path, module in nnx.iter_modules(model) if type(module) is LowRank}
-    if not low:
-        raise UserError("this language model has no low-rank additions: lora_rank was 0")
-    arrays = {path: [np.asarray(factor[...]) for factor in (one.low_a, one.low_b)] for path, one in low.items()}
-    factors: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {}
-    for part in parts_of(model.config, {path: module.base.kernel for path, module in low.items()}):
-        a, b = (factor[part.index] for factor in arrays[part.path])
-        if part.third is not None:  # each third has its own part of the rank
-            size = b.shape[1]
-            b = np.pad(b, ((0, 0), (part.third * size, (2 - part.third) * size)))
-        factors.setdefault(part.name.removesuffix(".weight"), []).append((a.T, b.T))
-    tensors: dict[str, np.ndarray] = {}
-    ranks: dict[str, int] = {}
-    for name, thirds in factors.items():
-        a, b = (np.concatenate(each, axis) for axis, each in enumerate(zip(*thirds, strict=True)))
-        tensors |= {f"{LORA_PREFIX}{name}{end}": factor for end, factor in zip(LORA_ENDS, (a, b), strict=True)}
-        ranks[name] = len(a)
-    module = next(iter(low.values()))
-    rank, factor = module.low_a.shape[-1], module.factor
-    content = {
-        "peft_type": "LORA", "task_type": "SEQ_2_SEQ_LM" if model.config.family == "t5" else "CAUSAL_LM",
-        "base_model_name_or_path": base, "r": rank, "lora_alpha": factor * rank, "lora_dropout": 0.0, "bias": "none",
-        "target_modules": sorted(factors), "fan_in_fan_out": model.config.family == "gpt2", "inference_mode": True,
-        "rank_pattern": {re.escape(name): count for name, count in ranks.items() if count != rank},
-        "alpha_pattern": {re.escape(name): factor * count for name, count in ranks.items() if count != rank},
-    }  # fmt: skip
-    ordered = {name: np.ascontiguousarray(array, np.float32) for name, array in sorted(tensors.items())}
-    write_whole(directory / ADAPTER, save(ordered, {"format": "pt"}))
-    write_json(directory / ADAPTER_CONFIG, content)

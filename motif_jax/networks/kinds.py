@@ -64,7 +64,7 @@ class PromptNetwork:
         return True
 
     def language_model(self, spec: Mapping[str, Any], params: Any, frozen: Any) -> Any:
-        """The language model in it, for export; None for a network without one."""
+        """The language model in it; None for a network without one."""
 
 
 def find_prompt_network(name: str) -> PromptNetwork | None:

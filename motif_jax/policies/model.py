@@ -142,7 +142,7 @@ def read_policy(
             env = metadata["config"]["env"]
             order = spec.get("order") or ([] if owner(env) else make_world(env).reads)  # older ones do not name it
             if sorted(order) != sorted(spec["reads"]):
-                raise UserError(f"{str(directory)!r} lacks the order of observations: export it again (--stage=export)")
+                raise UserError(f"{str(directory)!r} lacks the order of observations: an older version released it")
             spec = {**spec, "reads": {name: spec["reads"][name] for name in order}}
         network = find_prompt_network(name)
         if actions and network and network.scores_names(spec):  # they can be renamed

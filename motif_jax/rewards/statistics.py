@@ -1,25 +1,24 @@
 """Statistics of a reward over the data: mean, variance, quantiles, agreement with preferences and rules. In NumPy.
 
-Here is also what can be said of a checkpoint of the published system before it is read.
+Here is also what a reward of another program has.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from motif_jax.config.table import LARGEST
-from motif_jax.structs import UserError, legible
-from motif_jax.system.foreign import check_regular
+from motif_jax.names import REWARD_READERS, import_named
+from motif_jax.structs import UserError
 
 Z95 = 1.96  # 95 % of a normal distribution lie within this number of standard deviations
 LEAST_TIMES = 20  # appearances in training before a worth or a reward can be the best one
 LEVELS = tuple(round(0.05 * number, 2) for number in range(1, 20))
-IMPORT_FLAG = "--config.reward.import_from"  # of a published checkpoint
+IMPORT_FLAG = "--config.reward.import_from"
 
 
 class RewardStatistics(NamedTuple):
@@ -229,28 +228,30 @@ class RunningStats(NamedTuple):
         return (values - self.mean) / self.variance**0.5
 
 
-# ---- published checkpoints
+# ---- rewards of other programs
 
 
-def check_published(file: Path) -> None:
-    """Raises UserError if a file cannot be a checkpoint of the published system, or cannot be read here."""
-    with legible(f"{str(file)!r} as a PyTorch checkpoint of a reward", IMPORT_FLAG):
-        check_regular(file)
-        with open(file, "rb") as opened:
-            if opened.read(1) not in (b"P", b"\x80"):  # an archive, or a pickle of older versions
-                raise ValueError("it does not begin like one")
-    if not (table := quantiles_beside(file)).is_file():
-        raise UserError(f"there is no {str(table)!r}, which belongs to {str(file)!r} ({IMPORT_FLAG})")
-    require_torch()
+class ImportedReward(NamedTuple):
+    """A reward that another program has learnt."""
+
+    params: Mapping[tuple[str, ...], np.ndarray]  # of `make_reward_model`, by their paths
+    network: Mapping[str, Any]  # the arguments of `make_reward_model`
+    epoch: int  # of its training, from 0
+    statistics: RewardStatistics
+    doubt: str  # a sentence about what may be wrong; "" for nothing
 
 
-def quantiles_beside(checkpoint: Path) -> Path:
-    """The file with the quantiles of the rewards of all checkpoints of a run."""
-    return checkpoint.absolute().parent.parent / "reward_metrics" / "train_norm_quantiles.csv"
+class RewardFile(Protocol):
+    """A file with a reward, in one format (`Plugin.reward_readers`)."""
+
+    def check(self) -> None: ...  # raises UserError if it cannot be read; before anything starts
+    def read(self) -> ImportedReward: ...
 
 
-def require_torch() -> None:
-    """Raises UserError without PyTorch."""
-    if importlib.util.find_spec("torch") is None:
-        said = "PyTorch checkpoints need PyTorch: pip install torch (the CPU build is enough)"
-        raise UserError(f"{said} ({IMPORT_FLAG})")
+def find_reward_file(path: Path) -> RewardFile:
+    """The file by the first reader that knows its format; raises UserError without one."""
+    found = filter(None, (import_named(reader)(path) for reader in REWARD_READERS.values()))
+    for file in found:
+        return file  # type: ignore[no-any-return]
+    known = ", ".join(REWARD_READERS) or "none"
+    raise UserError(f"{str(path)!r} has no format of rewards that is read here: {known} ({IMPORT_FLAG})")

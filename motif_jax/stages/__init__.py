@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from motif_jax.actors.pool import ActorPool
+from motif_jax.actors.pool import Pools
 from motif_jax.config.table import (
     Flag,
     List,
-    Number,
     Tables,
     Text,
     Whole,
@@ -27,10 +26,11 @@ from motif_jax.config.table import (
     value,
 )
 from motif_jax.files import checkpoint_steps, read_json
-from motif_jax.names import PLUGINS, STAGES, import_named
+from motif_jax.names import PLUGINS, POOLS, RUNNERS, STAGES, import_named
 from motif_jax.run import Lock
-from motif_jax.structs import Need, UserError
+from motif_jax.structs import Need
 from motif_jax.system.meeting import find_meeting
+from motif_jax.system.runs import Runner
 
 Config = TypeVar("Config")
 
@@ -86,18 +86,6 @@ class Distributed:
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """A cluster of Ray, for games on other hosts and for many runs."""
-
-    address: str = value(
-        "", Text(longest=300), "auto: the cluster of this host; host:port of its head; local: this machine; empty: none"
-    )
-    game_hosts: int = value(0, Whole(0, 1000), "hosts that play in collect, train_policy and evaluate, beside this one")
-    cores: int = value(1, Whole(1, 10_000), "cores of each host of games, with a worker each; cores of each run")
-    gpus: float = value(0.0, Number(0, 1000), "GPUs of each run of several; 0: the CPU; 0.5: two runs share one")
-
-
-@dataclass(frozen=True)
 class Experiment:
     """The experiment."""
 
@@ -115,30 +103,24 @@ class Experiment:
     measured: str = value("", Text(longest=1000), "values that config has measured in the game; a dry run tells them")
     cpu_devices: int = value(1, Whole(1, 256), "JAX devices on the CPU; batches are split among them")
     distributed: Distributed = Distributed()
-    cluster: Cluster = Cluster()
     plugins: Mapping[str, Any] = sections(PLUGINS.sections)
 
 
 EXPERIMENT: Tables = tables_of(Experiment)
 
 
-def workers_of(cluster: Cluster, num_workers: int) -> int:
-    """The number of workers of a pool with `num_workers` on this host."""
-    remote = cluster.game_hosts * cluster.cores
-    return max(num_workers, 0 if remote else 1) + remote
+def find_pools(config: Experiment) -> Pools:
+    """What makes the pools of this config: of a plugin if the config asks for it, or of this host alone."""
+    return _asked_for(POOLS, config) or Pools()
 
 
-def make_pool(cluster: Cluster, *arguments: Any, **options: Any) -> ActorPool:
-    """An `ActorPool`, whose games are also on other hosts if the config asks for them."""
-    if not cluster.game_hosts:
-        return ActorPool(*arguments, **options)
-    return import_named("motif_jax.actors.remote:RemotePool")(*arguments, cluster=cluster, **options)
+def find_runner(config: Experiment) -> Runner:
+    """What plays several runs of this config: of a plugin if the config asks for it, or this machine."""
+    return _asked_for(RUNNERS, config) or Runner(config.seeds_at_once)
 
 
-def check_cluster(cluster: Cluster) -> None:
-    """Raises UserError for hosts of games without a cluster."""
-    if cluster.game_hosts and not cluster.address:
-        raise UserError("games on other hosts need a cluster's address (--config.cluster.address, .game_hosts)")
+def _asked_for(table: Mapping[str, str], config: Experiment) -> Any:
+    return next(filter(None, (import_named(path)(config) for path in table.values())), None)
 
 
 def with_result(folder: Path, *names: str) -> list[Path]:

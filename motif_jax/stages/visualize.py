@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from motif_jax.actors.pool import Pools
 from motif_jax.config.table import PATH, Number, Text, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.devices.releases import released_replay
@@ -186,9 +187,8 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
         now = {"games": evaluate.games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
         if {name: before.get(name) for name in now} == now:
             return
-    config = replace(config, cluster=replace(config.cluster, game_hosts=0))  # one episode is played here
     same = plays_the_same_twice(config.env, config.seed, config.evaluate.games_per_worker > 1)
-    played = [*play(config, playing, {number}, 0, records=not same)]
+    played = [*play(config, playing, {number}, 0, not same, Pools())]
     if not played:
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
     _, row, track, frames = played[0]

@@ -127,6 +127,19 @@ def arguments_of(run: PlannedRun, argv: Sequence[str], workdir: Path) -> list[st
     return [*kept, *run.overrides, *own]
 
 
+class Runner:
+    """Plays the runs of an experiment on this machine. Those of plugins (`Plugin.runners`) play them elsewhere."""
+
+    is_here = True  # on the devices of this machine
+
+    def __init__(self, at_once: int):
+        self._at_once = at_once
+
+    def run_all(self, runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path) -> None:
+        """Plays all runs; raises UserError at the end if some failed. `argv`: as in the function `run_all`."""
+        run_all(share_of_job(runs, os.environ), argv, workdir, self._at_once)
+
+
 def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, at_once: int) -> None:
     """Runs the experiment's runs as processes; raises UserError at the end if some failed.
 

@@ -161,7 +161,7 @@ def test_silence_while_the_pool_was_stopped_does_not_count():
     given += [(300.0, 8, False), (300.5, 8, False), (301.0, 8, True)]  # by this clock, not the machine's
     counted = []
     with make_pool(num_workers=0) as pool:
-        handle, shared = pool._handles[0], pool._shared
+        handle, shared = pool.handles[0], pool._shared
         handle._looked_at_s, handle.hang_timeout_s = 0.0, 2.55
         for now, beat, idle in given:
             shared["beat"][0], shared["handled"][0] = beat, handle._sent - (not idle)
@@ -183,7 +183,7 @@ def test_a_game_that_hangs_once_is_played_again(monkeypatch, tmp_path):
         while not (hung.exists() and hung.read_text()):
             for full in pool.poll(0.1)[1]:
                 pool.release(full)
-        handle = pool._handles[pool.processes.index(hanging := int(hung.read_text()))]
+        handle = pool.handles[pool.processes.index(hanging := int(hung.read_text()))]
         handle.hang_timeout_s = 0.0  # its silence alone counts: live workers have all their time
         while hanging in pool.processes:
             for full in pool.poll(0.5)[1]:

@@ -11,16 +11,14 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
-from conftest import change_json, refusal
+from conftest import refusal
 from flax import nnx
 from gguf_models import HOSTILE, ROWS, SlowTokeniser, make_model, metadata_of, tensors_of, write_gguf
 from own_models import same
 
 from motif_jax.language import hub
-from motif_jax.language.adapt import LowRank, add_low_rank, merge_low_rank
 from motif_jax.language.config import is_language_model, locate_model
 from motif_jax.language.gguf_file import read_gguf_config, read_gguf_tensors, read_gguf_tokeniser, read_header
-from motif_jax.language.hub import write_adapter
 from motif_jax.language.loaded import Language
 from motif_jax.language.model import Types
 from motif_jax.structs import UserError
@@ -257,25 +255,6 @@ def test_changed_bytes_give_a_sentence_or_a_model_of_the_same_shape(tmp_path, ca
 
 
 # ---- where a file can stand for a directory
-
-
-@pytest.mark.quick
-def test_an_adapter_of_a_file_is_added_to_it(tmp_path):
-    """The same sums as with the adapter of the same model in a directory."""
-    model = add_low_rank(make_model("llama"), ["q", "k", "up"], rank=2, alpha=4.0, seed=0)
-    for _, module in nnx.iter_modules(model):
-        if type(module) is LowRank:
-            module.low_b = nnx.LoRAParam(jax.random.normal(jax.random.key(0), module.low_b.shape))
-    hub.write_language_model(tmp_path / "merged", merge_low_rank(model))
-    (tmp_path / "adapter").mkdir()
-    write_adapter(tmp_path / "adapter", model, str(write_gguf(tmp_path / "m.gguf")))
-    for base in (tmp_path / "m.gguf", "../m.gguf"):
-        change_json(tmp_path / "adapter/adapter_config.json", base_model_name_or_path=str(base))
-        _, params, config = hub.read_language_model(tmp_path / "adapter")
-        merged = hub.read_language_model(tmp_path / "merged")[1]
-        jax.tree.map(lambda ours, wanted: np.testing.assert_allclose(ours, wanted, atol=1e-6), params, merged)
-        plain = read_both(tmp_path / "m.gguf")[1]
-        assert hub.read_model_tokeniser(tmp_path / "adapter", config).encode("a") == plain.encode("a")
 
 
 # ---- SmolLM2-135M-Instruct

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 from conftest import on_devices
 from reward_test import messages
 
@@ -67,32 +66,6 @@ def test_once_per_distinct_caption_equals_once_per_moment():
         np.testing.assert_array_equal(shown, ids[rows])
         assert batches.weight.sum() == len(rows)
     assert_same(train(fast, table), train(plain, table))
-
-
-def test_training_is_that_of_plain_pytorch():
-    pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it where found")
-    import torch
-    import torch_reward
-
-    from motif_jax.devices.parameters import leaves_by_path
-    from motif_jax.rewards.learnt_source import to_torch
-
-    table, ids, target = data()
-    _, params = make_reward_model(OPTIONS, 0)
-    start = {key: np.asarray(array) for key, array in leaves_by_path(params).items()}
-    model = torch_reward.TorchReward(unused_heads=False)
-    model.load_state_dict({name: torch.from_numpy(array) for name, array in to_torch(start).items()})
-    rows = preference.epoch_order(np.arange(len(ids)), 1, 0)
-    text = np.zeros((len(table), 256), np.uint8)
-    text[:, :64] = table
-    cut = [rows[at : at + 64] for at in range(0, len(rows), 64)]
-    losses = torch_reward.train(model, [(text[ids[part, :, 0]], target[part]) for part in cut], RATE)
-    ours = train(preference.make_batches(rows, ids, target, 64, 1), table)
-    # the loss of each batch weighs as many pairs as it has
-    assert float(ours.sums.loss) == pytest.approx(sum(a * len(b) for a, b in zip(losses, cut, strict=True)), rel=1e-5)
-    ends = to_torch({key: np.asarray(array) for key, array in leaves_by_path(ours.params).items()})
-    for name, tensor in model.state_dict().items():
-        np.testing.assert_allclose(ends[name], tensor.numpy(), atol=2e-5, err_msg=name)
 
 
 @on_devices(4)

@@ -12,7 +12,6 @@ from motif_jax.rewards import registry
 from motif_jax.rewards.registry import CODE, READING, SourceChoice, parse_entry, parse_plan, parse_sources
 from motif_jax.rewards.source import RewardSource, RewardSources, Setting, Weighted, make_sources
 from motif_jax.stages import train_policy
-from motif_jax.stages.export.release import deciding_values
 from motif_jax.structs import UserCodeError
 
 pytestmark = pytest.mark.quick
@@ -104,13 +103,6 @@ def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name(monkey
         )
     monkeypatch.undo()
     refusal(lambda: source.moments({}), "'mine:Mine' failed with", "no method `rewards`", kind=UserCodeError)
-
-
-def test_a_release_names_programs_without_the_folders_of_their_writer():
-    config = get_config("options.py", "treasure")
-    config.policy.update({"sources": "learnt,code:/home/me/gold.reward:0.1,code:own/still.reward", "options": ""})
-    found = deciding_values(config.to_dict())
-    assert found["policy"]["sources"] == "learnt,code:gold.reward:0.1,code:still.reward"
 
 
 NETHACK, TREASURE = (make_world({"world": world}).specs for world in ("nethack", "treasure"))

@@ -106,7 +106,7 @@ def test_what_was_played_is_not_played_again(played, tmp_path, monkeypatch, caps
     more, summary_of_more = run(tmp_path, "random", episodes=50)
     assert more[:40] == rows
     assert len(more) == 50
-    monkeypatch.setattr(policy_play, "make_pool", None)
+    monkeypatch.setattr(policy_play.Pools, "open", None)
     fewer, summary_of_fewer = run(tmp_path, "random", episodes=10)
     assert fewer == more
     assert summary_of_fewer["figures"]["steps"]["mean"] == np.mean([row["steps"] for row in rows[:10]])

@@ -7,23 +7,19 @@ from conftest import check_stage, get_config, is_complete, last_checkpoint, run_
 from flax import nnx
 from gguf_models import write_gguf
 
-from motif_jax import experiment, load_language, load_policy
+from motif_jax import experiment, load_policy
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.babyai.words import CANONICAL, all_words
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, read_lines
-from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.config import make_config
-from motif_jax.language.hub import ADAPTER_CONFIG, write_language_model
-from motif_jax.language.loaded import Language
+from motif_jax.language.hub import write_language_model
 from motif_jax.language.model import make_language_model
-from motif_jax.policies.language_policy import language_of, make_language_policy
-from motif_jax.policies.model import read_policy
+from motif_jax.policies.language_policy import make_language_policy
 from motif_jax.replays.replay import load_replay
-from motif_jax.stages import collect, evaluate, export, report, train_policy
+from motif_jax.stages import collect, evaluate, report, train_policy
 from motif_jax.stages.evaluate import file_of
-from motif_jax.structs import UserError
-from motif_jax.tokens import WordTokeniser, tokeniser_from_text, write_tokeniser
+from motif_jax.tokens import WordTokeniser, write_tokeniser
 from motif_jax.transcripts.store import Transcripts
 
 WORDS = WordTokeniser.from_texts(all_words())
@@ -54,12 +50,16 @@ def trained(tmp_path_factory):
     return workdir
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
+def write_model(folder):
     config = make_config("llama", WORDS.size, 8, 1, 2, max_position_embeddings=300)
     write_tokeniser(folder, WORDS)
     write_language_model(folder, make_language_model(config, seed=5))
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    write_model(folder)
     return folder
 
 
@@ -214,30 +214,3 @@ def test_its_games_are_recorded_to_be_cloned(trained, tmp_path):
     (tmp_path / "transcripts/config.json").unlink()  # as if it had been killed between the two files
     run_stage(collect, config, tmp_path)
     assert is_complete(collect, config, tmp_path)
-
-
-@pytest.mark.slow
-def test_a_policy_s_additions_are_an_adapter_and_a_whole_model(directory, tmp_path):
-    config = config_of(model=str(directory), lora_rank=2, max_tokens=248)
-    config.policy.learning_rate = 0.1
-    run_stage(train_policy, config, tmp_path)
-    for kind in ("merged", "adapter"):
-        config.export.language = kind
-        run_stage(export, config, tmp_path)
-    with pytest.raises(UserError, match=r"language-adapter' exists already, .* \(--config\.export\.to\)"):
-        run_stage(export, config, tmp_path)
-
-    model, metadata, _ = read_policy(tmp_path)
-    prompts, names = ["Goal of the agent: go to the red ball", "You see a box"], ["turn left", "go forward"]
-    before = load_language(directory, num_devices=1).score(prompts, names)
-    made = [load_language(tmp_path / f"language-{kind}", num_devices=1) for kind in ("merged", "adapter")]
-    merged, adapted = (one.score(prompts, names) for one in made)
-    assert abs(merged - before).max() > 1e-3
-    np.testing.assert_allclose(adapted, merged, atol=1e-5)
-    whole = merge_low_rank(language_of(metadata["model"], model.params, model.frozen))
-    theirs = Language(whole, tokeniser_from_text(metadata["model"]["language"]["tokeniser"])).score(prompts, names)
-    np.testing.assert_allclose(merged, theirs, atol=1e-5)
-    assert str(directory) in (tmp_path / "language-adapter" / ADAPTER_CONFIG).read_text()
-
-    config = config_of(model=str(tmp_path / "language-adapter"), max_tokens=248)
-    run_stage(train_policy, config, tmp_path / "again")

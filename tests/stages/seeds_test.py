@@ -1,9 +1,8 @@
 import pytest
 from report_test import Seen
 
-from motif_jax.files import read_json, write_json, write_lines
+from motif_jax.files import write_json, write_lines
 from motif_jax.run import Head, Run
-from motif_jax.stages.export.release import find_over_seeds
 from motif_jax.stages.report import columns, gather, write_page_over_seeds
 from motif_jax.system.runs import plan
 
@@ -70,18 +69,3 @@ def test_learnt_returns_are_compared_where_variants_have_one_reward(tmp_path, va
     assert ("intrinsic_return" in columns(gather(runs, tmp_path))["random play"]) == alike
     page = Seen(write_page_over_seeds(runs, tmp_path).read_text()).text
     assert (f"{value}=1 against {value}=0 learnt return" in page) == alike
-
-
-def test_the_card_of_a_release_has_the_figures_of_the_runs_beside_it(tmp_path):
-    for run in plan("5", [], 0):
-        write_run(tmp_path / run.folder, 0.1 * run.seed)
-    file = tmp_path / "seed-3/evaluate/policy-2000/summary.json"
-    write_json(file, read_json(file) | {"step": 1500})
-    results = find_over_seeds(tmp_path / "seed-1")
-    assert (results["seeds"], results["trained_steps"]) == (5, [1500, 2000])
-    success = results["over_seeds"]["success"]
-    assert success["mean"] == pytest.approx(0.2)
-    assert 0 < success["low"] < 0.2 < success["high"] < 0.4
-    write_run(tmp_path / "alone" / "seed-0", 0.5)
-    write_run(tmp_path / "other", 0.5)
-    assert find_over_seeds(tmp_path / "alone" / "seed-0") == find_over_seeds(tmp_path / "other") == {}

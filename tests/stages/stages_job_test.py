@@ -6,7 +6,7 @@ from fake_slurm import FakeSlurm
 from host_processes import finished
 
 pytestmark = pytest.mark.quick
-JOBS = sorted([*(ROOT / "launch/slurm").glob("*.sbatch"), *(ROOT / "launch/ray").glob("*.sbatch")])
+JOBS = sorted([*(ROOT / "launch/slurm").glob("*.sbatch"), *(ROOT / "motif_jax/contrib").rglob("*.sbatch")])
 PYTHON = """
     echo "$*" >> {folder}/ran
     if [ "$1" = -c ]; then exit {lacks_cuda}; fi

@@ -5,13 +5,11 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import check_stage, get_config, refusal, run_stage
-from talks import write
+from conftest import refusal
 
-from motif_jax.stages import export
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts import imports
-from motif_jax.transcripts.imports import FORMATS, read_lmrl, read_trl, write_trl
+from motif_jax.transcripts.imports import read_lmrl, read_trl
 
 pytestmark = pytest.mark.quick
 
@@ -170,72 +168,11 @@ def test_episodes_that_a_store_cannot_hold_are_refused_by_their_number(tmp_path,
     refused(lambda: imports.import_episodes(ended, tmp_path / "transcripts", {}), "episode 0", "'false'")
 
 
-EPISODES = [
-    Episode((Turn("Guess."), Turn("crane", -1.0), Turn("no"), Turn("abide", 0.0)), terminal=True),
-    Episode((Turn("Guess."), Turn("crane", -1.0), Turn("no"), Turn("zesty", -1.0), Turn("é <s>")), terminal=True),
-    Episode((Turn("Talk."), Turn("hello", 2.0)), terminal=True),
-    Episode((Turn("Guess."), Turn("other", -3.0)), terminal=True),
-]
-
-
-@pytest.fixture
-def store(tmp_path):
-    return write(tmp_path / "run/transcripts", EPISODES)
-
-
-@pytest.fixture
-def file(tmp_path):
-    return tmp_path / "all.jsonl"
-
-
-def rows(file):
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
 def say(role, content):
     return {"role": role, "content": content}
 
 
-def test_messages_are_read_back_as_they_were(store, file):
-    assert write_trl(store, file, "messages", 1) == 4
-    assert list(read_trl(file)) == EPISODES
-    talk = [say("user", "Talk."), say("assistant", "hello")]
-    assert rows(file)[2] == {"messages": talk, "rewards": [2.0], "done": True}
-
-
-def test_each_turn_of_the_agent_is_a_completion(store, file):
-    assert write_trl(store, file, "turns", 1) == sum(turn.is_action for one in EPISODES for turn in one.turns) == 6
-    second = rows(file)[1]
-    assert second["prompt"] == [say("user", "Guess."), say("assistant", "crane"), say("user", "no")]
-    assert second["completion"] == [say("assistant", "abide")]
-    assert [turn.reward for turn in list(read_trl(file))[1].turns] == [None, 0.0, None, 0.0]  # the last one's is known
-
-
-def test_preferences_compare_episodes_that_begin_alike_where_they_part(store, file):
-    """Of the three games, the worst (-3) is compared with the best (-1); the middle one and the talk stay alone."""
-    assert write_trl(store, file, "preferences", 1) == 1
-    prompt, good, bad = [say("user", "Guess.")], [say("assistant", "crane")], [say("assistant", "other")]
-    assert rows(file) == [{"prompt": prompt, "chosen": good, "rejected": bad}]
-    better, worse = read_trl(file)
-    assert better.turns == (Turn("Guess."), Turn("crane", 1.0))
-    assert worse.turns == (Turn("Guess."), Turn("other", -1.0))
-
-
-def test_the_assistant_always_follows_the_user_and_cuts_are_kept(tmp_path, file):
-    """In Wordle the agent begins, and texts that are not five letters get no answer."""
-    wordle = Episode((Turn("crane", -1.0), Turn("<b>"), Turn("no", -1.0), Turn("abide", 0.0)), terminal=False)
-    other = Episode((Turn("other", -3.0),), terminal=True)
-    silent = Episode((Turn("nobody speaks"),), terminal=True)
-    store = write(tmp_path / "run/transcripts", [wordle, other, silent])
-    assert write_trl(store, file, "messages", 1) == 2  # not the one without the agent
-    assert list(read_trl(file)) == [wordle, other]
-    for form in FORMATS:
-        write_trl(store, file, form, 1)
-        for row in rows(file):
-            texts = row.get("messages") or [*row["prompt"], *row.get("completion", row.get("chosen"))]
-            assert [one["role"] == "assistant" for one in texts] == [bool(place % 2) for place in range(len(texts))]
-    write_trl(store, file, "turns", 1)
-    assert [row["done"] for row in rows(file)] == [False, False, False, True]
+def test_labels_and_rewards_are_read(tmp_path):
     labels = lines(tmp_path, *({"prompt": "a", "completion": "b", "label": label} for label in (True, False)))
     assert [episode.turns[-1].reward for episode in read_trl(labels)] == [1.0, -1.0]
     rewards = lines(tmp_path, {"messages": [say("assistant", "x")], "rewards": [2.0], "label": None})
@@ -288,14 +225,3 @@ def test_texts_and_implicit_prompts_are_read(tmp_path):
 def test_other_lines_are_refused_by_their_number(row, sentence, tmp_path):
     file = lines(tmp_path, {"prompt": "a", "completion": "b"}, row)
     refused(lambda: read_trl(file), "line 2 of", sentence)
-
-
-def test_the_stage_export_writes_them_and_overwrites_no_file_of_the_user(store, tmp_path):
-    config, workdir = get_config(), tmp_path / "run"
-    for form in FORMATS:
-        config.export.transcripts = form
-        run_stage(export, config, workdir)
-        assert rows(workdir / f"trl/{form}.jsonl")
-    config.export.to = str(tmp_path / "mine.jsonl")
-    Path(config.export.to).write_text("mine")
-    refusal(lambda: check_stage(export, config), match="exists already.*--config.export.to")

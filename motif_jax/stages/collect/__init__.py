@@ -44,7 +44,7 @@ from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
 from motif_jax.preferences.store import FLAG, PROGRESS, FinishedEpisode, PairDataset, PairWriter, annotation_folder
 from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
-from motif_jax.stages import Experiment, Stage, check_cluster, make_pool, with_result, workers_of
+from motif_jax.stages import Experiment, Stage, find_pools, with_result
 from motif_jax.stages.train_policy import Policy
 from motif_jax.structs import ArraySpec, Episode, Interrupted, Need, UserError, legible
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
@@ -215,7 +215,7 @@ def check(config: CollectConfig) -> None:
     else:
         parse_scripted(section.collector, world)
     if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
-        check_cluster(config.cluster)
+        find_pools(config).check(waits=False)
 
 
 def needs(config: CollectConfig, workdir: Path) -> Iterator[Need]:
@@ -437,7 +437,7 @@ def load_mixture(config: CollectConfig, world: World, begun: Path | None = None)
 
     return Mixture(
         parse_mixture(section.policies, POLICIES_FLAG), world,
-        num_workers=workers_of(config.cluster, section.num_workers),
+        num_workers=find_pools(config).workers(section.num_workers),
         games_per_worker=section.games_per_worker, seed=config.seed, begun=begun,
         trusted=trusted_classes(config, config.policy.network),
     )  # fmt: skip
@@ -448,8 +448,8 @@ def open_pool(
 ) -> ActorPool:
     """The workers, which record these observations of the games."""
     section = config.collect
-    return make_pool(
-        config.cluster, config.env, tuple(dict.fromkeys((*observations, *(mixture.reads if mixture else ())))),
+    return find_pools(config).open(
+        config.env, tuple(dict.fromkeys((*observations, *(mixture.reads if mixture else ())))),
         num_workers=section.num_workers, games_per_worker=section.games_per_worker,
         rollout_length=section.rollout_length, player="" if mixture else section.collector,
         groups=mixture.groups if mixture else 1, seed=config.seed, stream=SeedStream.COLLECT,

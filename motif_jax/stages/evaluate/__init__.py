@@ -32,7 +32,7 @@ from motif_jax.policies.decoding import Decoding, check_decoding, decodings_of
 from motif_jax.replays.replay import LONGEST, save_replay
 from motif_jax.rewards.registry import ONLINE, program_title, shown_source
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
-from motif_jax.stages import Stage, check_cluster, later, with_result
+from motif_jax.stages import Stage, find_pools, later, with_result
 from motif_jax.stages.train_policy import Policy
 from motif_jax.stages.train_values import ValuesConfig, check_texts_fit
 from motif_jax.structs import Need, UserError, naming
@@ -365,7 +365,7 @@ def check(config: EvaluateConfig) -> None:
                 f"unknown replay {word!r} ({REPLAYS_FLAG}): choose from {', '.join(WORDS)}, or numbers of episodes "
                 f"up to {section.episodes - 1}"
             )
-    check_cluster(config.cluster)
+    find_pools(config).check(waits=False)
 
 
 def needs(config: EvaluateConfig, workdir: Path) -> Iterator[Need]:

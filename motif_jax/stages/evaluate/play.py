@@ -27,6 +27,7 @@ import jax
 import numpy as np
 
 from motif_jax.actors.acting import Arrays, answer, make_batch
+from motif_jax.actors.pool import Pools
 from motif_jax.console import print_line
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.envs.own_code import reported
@@ -61,7 +62,7 @@ from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, load_reward
 from motif_jax.rewards.registry import LEARNT, SOURCES, Weights, behaviours_of, find_behaviour, named, shown_source
 from motif_jax.rewards.source import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
-from motif_jax.stages import evaluate, make_pool, with_result, workers_of
+from motif_jax.stages import evaluate, find_pools, with_result
 from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, results
 from motif_jax.structs import EpisodeInfo, Turn, UserError, naming
 from motif_jax.system.metrics import Progress, Timers
@@ -138,7 +139,9 @@ class Evaluation:
         start = kept = time.monotonic()
         keeping = 0.0
         try:
-            played = play(self.config, self.playing, missing, self.wanted - len(missing), not self.repeatable)
+            pools = find_pools(self.config) if self.repeatable else Pools()  # recordings are files of this host
+            done = self.wanted - len(missing)
+            played = play(self.config, self.playing, missing, done, not self.repeatable, pools)
             with contextlib.closing(played):
                 for number, row, track, frames in played:
                     self.rows[number], self.tracks[number] = row, track
@@ -383,7 +386,7 @@ def report_other_games(name: str, trained: dict[str, Any], config: EvaluateConfi
 
 
 def play(
-    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], done: int, records: bool
+    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], done: int, records: bool, pools: Pools
 ) -> Generator[tuple[int, EpisodeRow, Track, Mapping[str, np.ndarray]]]:
     """Plays the missing episodes, beside `done` others, and yields number, row, steps and recorded frames of each.
 
@@ -398,7 +401,7 @@ def play(
     with (
         contextlib.closing(playing.sources),
         contextlib.closing(recordings or EventCounter(config.env, config.seed, happenings)) as counter,
-        contextlib.closing(episodes(config, playing, missing, recordings.folder if recordings else "")) as ended,
+        contextlib.closing(episodes(config, playing, missing, recordings.folder if recordings else "", pools)) as ended,
         contextlib.closing(Progress(f"evaluate {name}", done + len(missing), "episodes", done)) as progress,
     ):
         for some in ended:
@@ -415,7 +418,7 @@ def play(
 
 
 def episodes(
-    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], record: str
+    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], record: str, pools: Pools
 ) -> Generator[list[tuple[EpisodeInfo, StepArrays]]]:
     """Plays until no episode is missing, except those that were given up; yields at times those that have just ended.
 
@@ -423,11 +426,9 @@ def episodes(
     recordings; "": nothing is recorded.
     """
     section, seed = config.evaluate, config.seed + min(missing)
-    # Recordings are files of this host.
-    cluster = replace(config.cluster, game_hosts=0) if record else config.cluster
     # More games than episodes would only cost time.
     here = min(section.num_workers, len(missing))
-    workers = workers_of(cluster, here)
+    workers = pools.workers(here)
     games = min(section.games_per_worker, -(-len(missing) // workers))
     groups = min(GROUPS, games)
     games -= games % groups
@@ -440,8 +441,8 @@ def episodes(
         policy = WritingPlayer(playing.writer, playing.contender.decoding, width, workers * games, seed)
     scripted = "" if policy else playing.contender.name.removesuffix(config.protocol.suffix)
     observations = {*(policy.reads if policy else ()), *playing.sources.observations}
-    with make_pool(
-        cluster, config.env, tuple(sorted(observations)), num_workers=here, games_per_worker=games,
+    with pools.open(
+        config.env, tuple(sorted(observations)), num_workers=here, games_per_worker=games,
         rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT, player=scripted, groups=groups,
         outputs=policy.outputs if policy else None, starts=policy.starts if policy else None, seed=config.seed,
         stream=SeedStream.EVALUATE, first_episode=min(missing), hang_timeout_s=section.hang_timeout_s, record=record,

@@ -25,7 +25,7 @@ from motif_jax.networks.kinds import BY_SPECS, FIXED, check_own, check_reads, fi
 from motif_jax.policies.decoding import LanguageSection
 from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_plan, to_number
 from motif_jax.rewards.section import ANCHORED, RewardsSection
-from motif_jax.stages import SUMMARY, Stage, check_cluster, later, lock_of_hosts, with_result
+from motif_jax.stages import SUMMARY, Stage, find_pools, find_runner, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.structs import Need, UserError
 from motif_jax.system.machine import usable_cores
@@ -223,16 +223,11 @@ def check(config: TrainConfig) -> None:
         )
     check_rewards(config, world, plan)
     check_groups(section.games_per_worker, section.groups, "--config.policy")
-    check_cluster(config.cluster)
+    find_pools(config).check(waits=takes_turns(section))
     if section.synchronous and section.num_workers > 1:
         raise UserError(
             f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
             "(--config.policy.synchronous, .num_workers)"
-        )
-    if config.cluster.game_hosts and takes_turns(section):
-        raise UserError(
-            "updates do not wait for games on other hosts, so a run that is synchronous, or whose algorithm is "
-            "on-policy, cannot use them (--config.cluster.game_hosts, --config.policy.synchronous, .algorithm)"
         )
     check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
     if section.train_until:
@@ -269,7 +264,7 @@ def needs(config: TrainConfig, workdir: Path) -> Iterator[Need]:
         yield from choice.needs(config)
     if network := find_prompt_network(section.network):
         yield from network.needs(section)
-    is_here = not (config.cluster.address or find_meeting(config.distributed))  # others know their own devices
+    is_here = find_runner(config).is_here and not find_meeting(config.distributed)  # others know their own devices
     if is_here and (section.num_devices > 1 or section.fsdp * section.tensor > 1):  # asking takes seconds
         yield Need(lambda: check_own_devices(section))
 

@@ -53,7 +53,7 @@ from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
 from motif_jax.rewards.registry import GAME, LEARNT, OptionPlan, behaviours_of, find_plan, return_name
 from motif_jax.rewards.source import RewardSources, Setting, trusted_classes
 from motif_jax.run import Metrics
-from motif_jax.stages import make_pool, workers_of
+from motif_jax.stages import find_pools
 from motif_jax.stages.train_policy import (
     RECENT,
     Policy,
@@ -147,7 +147,7 @@ def make_network(
 def make_player(config: TrainConfig, model: Model, seed: int) -> PolicyPlayer:
     """Makes the player that chooses the actions in all games of this host, and of its hosts of games."""
     section = config.policy
-    games = workers_of(config.cluster, section.num_workers) * section.games_per_worker
+    games = find_pools(config).workers(section.num_workers) * section.games_per_worker
     make = EpisodePlayer if find_algorithm(section.algorithm).in_groups else PolicyPlayer
     return make(model, games, section.games_per_worker // section.groups, seed)
 
@@ -156,7 +156,8 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
     """Starts the games of this host; `first_episode` is the number of their first episode."""
     section, algorithm = config.policy, find_algorithm(config.policy.algorithm)
     observations = {*parts.model.reads, *parts.sources.observations}
-    groups = workers_of(config.cluster, section.num_workers) * section.groups
+    pools = find_pools(config)
+    groups = pools.workers(section.num_workers) * section.groups
     spare = 0 if section.wait_for_learner and not takes_turns(section) else 1  # to fill while the others wait
     slots = -(-parts.rollouts // groups) + spare  # enough for a batch
     ahead = slots * groups / parts.rollouts
@@ -172,8 +173,8 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
             "is not a multiple, so it has samples of earlier policies: use a multiple of "
             f"{section.batch_size // parts.rollouts * groups:,} steps (--config.policy.batch_size)"
         )
-    pool = make_pool(
-        config.cluster, parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
+    pool = pools.open(
+        parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
         games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,
         outputs=player.outputs, starts=player.starts, warmup_steps=section.warmup_steps, slots_per_group=slots,
         seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,

@@ -18,7 +18,7 @@ from motif_jax.files import read_json
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.store import NAME, PairDataset, annotation_folder, digest_of, fingerprint
 from motif_jax.rewards.registry import to_number
-from motif_jax.rewards.statistics import IMPORT_FLAG, check_published
+from motif_jax.rewards.statistics import IMPORT_FLAG, find_reward_file
 from motif_jax.stages import Stage, later, with_result
 from motif_jax.stages.annotate import AnnotateConfig, label_name
 from motif_jax.structs import Need, UserError
@@ -65,7 +65,9 @@ class TrainReward:
     validation_share: float = deciding(
         0.2, Number(0, 1, above=True, below=True), "share of the pairs held out for validation"
     )
-    import_from: str = deciding("", PATH, "published checkpoint_N.pth, used instead of training")
+    import_from: str = deciding(
+        "", PATH, "reward of another program (a checkpoint_N.pth of the published system), used instead of training"
+    )
     reference_quantiles: bool = deciding(
         False, Flag(), "round thresholds to two decimals", differs="thresholds are not rounded to two decimals"
     )
@@ -139,17 +141,17 @@ def check(config: RewardConfig) -> None:
     section = config.reward
     parse_annotators(section.annotators)
     if section.import_from and section.annotators:
-        raise UserError(f"a published reward is not learnt from annotations: give one ({IMPORT_FLAG}, {FLAG})")
+        raise UserError(f"an imported reward is not learnt from annotations: give one ({IMPORT_FLAG}, {FLAG})")
     if section.message == "none" and section.reads_only_messages and not section.import_from:
         what = "a reward must read something: with message 'none', it needs blstats, crop or glyphs"
         raise UserError(f"{what} (--config.reward.message, .blstats, .crop, .glyphs)")
 
 
 def needs(config: RewardConfig, workdir: Path) -> Iterator[Need]:
-    """The published reward."""
+    """The reward of another program."""
     if config.reward.import_from:
         file = Path(config.reward.import_from)
-        yield Need(lambda: check_published(file), file)
+        yield Need(lambda: find_reward_file(file).check(), file)
 
 
 def is_complete(config: RewardConfig, workdir: Path) -> bool:

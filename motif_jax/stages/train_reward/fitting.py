@@ -33,8 +33,7 @@ from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, count, mix, soft_target, to_codes
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.rewards import preference, statistics
-from motif_jax.rewards.learnt_source import read_checkpoint, read_quantiles
-from motif_jax.rewards.statistics import IMPORT_FLAG, RewardStatistics, compare
+from motif_jax.rewards.statistics import IMPORT_FLAG, RewardStatistics, compare, find_reward_file
 from motif_jax.run import Head, Run, StageRun, date_of
 from motif_jax.stages.annotate import TITLE as PREFERENCES
 from motif_jax.stages.annotate import aim_of, label_bar, label_name, open_dataset, sentence
@@ -61,10 +60,10 @@ USUAL = 0.5  # the level that is used by default (--config.policy.threshold_quan
 
 
 def train(config: RewardConfig, workdir: Path) -> None:
-    """Trains the reward in `workdir/reward`, or resumes an earlier run there; or imports a published reward."""
+    """Trains the reward in `workdir/reward`, or resumes an earlier run there; or imports one."""
     with Run(workdir).stage(STAGE, FOLDER) as stage:
         if config.reward.import_from:
-            import_published(config, stage)
+            import_reward(config, stage)
             return
         try:
             fit(config, stage)
@@ -366,34 +365,31 @@ def remarks(section: TrainReward, data: LabelledPairs, neutral: float | None) ->
         )
 
 
-# ---- a published reward
+# ---- the reward of another program
 
 
-def import_published(config: RewardConfig, stage: StageRun) -> None:
-    """Makes a reward from a checkpoint of the published system, with the statistics beside it."""
+def import_reward(config: RewardConfig, stage: StageRun) -> None:
+    """Makes a reward of this workdir from a file in another format, with its statistics."""
     file = Path(config.reward.import_from)
-    arrays, scale = read_checkpoint(file)
-    epoch, quantiles, doubt = read_quantiles(file, int(scale["num_iter"]))
-    if doubt:
-        print_line(f"{STAGE}: {doubt}")
-    network = TrainReward().network
-    _, like = preference.make_reward_model(network, 0)
-    params = rebuild(like, arrays, file, IMPORT_FLAG)
+    reward = find_reward_file(file).read()
+    if reward.doubt:
+        print_line(f"{STAGE}: {reward.doubt}")
+    _, like = preference.make_reward_model(reward.network, 0)
+    params = rebuild(like, reward.params, file, IMPORT_FLAG)
     state = preference.TrainState(params, optax.adam(config.reward.learning_rate).init(params), preference.zero_sums())
     metadata: dict[str, Any] = {
-        "epoch": epoch, "model": network, "history": [], "annotators": {}, "labels": {},
-        "statistics": RewardStatistics(scale["reward_mean"], scale["reward_var"], quantiles).record(),
-        "imported_from": str(file.resolve()),
+        "epoch": reward.epoch, "model": dict(reward.network), "history": [], "annotators": {}, "labels": {},
+        "statistics": reward.statistics.record(), "imported_from": str(file.resolve()),
     }  # fmt: skip
     make_anew(stage.path / "checkpoints")  # replaces those of a killed import
     stage.bind(config)
     with stage.checkpoints(KEEP) as checkpoints:
         assert checkpoints
         nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
-        checkpoints.save(epoch, {"train": state, **nothing}, metadata, 0.0)
-    stage.section(TITLE, f'<p class="soft">imported · epoch {epoch}</p>')
+        checkpoints.save(reward.epoch, {"train": state, **nothing}, metadata, 0.0)
+    stage.section(TITLE, f'<p class="soft">imported · epoch {reward.epoch}</p>')
     stage.report(Head(**HEAD, agreement=percent(None), made=date_of(time.time())))
-    stage.write(SUMMARY, metadata | {"best_epoch": epoch})
+    stage.write(SUMMARY, metadata | {"best_epoch": reward.epoch})
     print_line(f"{STAGE}: imported {str(file)!r} with its mean, variance and quantiles")
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A cluster of Ray on a plain list of machines, which this one reaches by ssh without a password.
 #
-#   bash launch/ray/machines.sh start HOST:CORES HOST:CORES    # prints the flags for motif_jax.launch
-#   bash launch/ray/machines.sh stop HOST HOST
+#   bash motif_jax/contrib/ray_games/launch/machines.sh start HOST:CORES HOST:CORES    # prints the flags for motif_jax.launch
+#   bash motif_jax/contrib/ray_games/launch/machines.sh stop HOST HOST
 #
 # The project and its environment (VENV, default .venv, with the extra `ray`) must be at the same path everywhere, and the
 # workdir on a shared disk. ADDRESS is this machine's address in their network (default: its first), PORT that of the
@@ -10,7 +10,7 @@
 # and copied to each of them.
 
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../../../.."
 VENV=${VENV:-.venv} PORT=${PORT:-6379} ADDRESS=${ADDRESS:-$(hostname -I | cut -d' ' -f1)} key=~/.ray/auth_token
 action=${1:?start or stop}
 shift
@@ -26,12 +26,12 @@ if [ "$action" = stop ]; then # ends all of your Ray there
 fi
 [ -f "$key" ] || (umask 077 && mkdir -p ~/.ray && python -c 'import secrets; print(secrets.token_hex(32))' >"$key")
 RAY_AUTH_TOKEN=$(cat "$key")
-source launch/ray/start.sh
+source motif_jax/contrib/ray_games/launch/start.sh
 ray start --head --node-ip-address="$ADDRESS" --port="$PORT" --num-cpus=0 --include-dashboard=false
 for host in "$@"; do
   on "${host%:*}" 'umask 077 && mkdir -p ~/.ray && cat >~/.ray/auth_token' <"$key"
   # In one line: a shell that is not bash would not understand how `on` quotes two.
-  on "${host%:*}" "RAY_AUTH_TOKEN=\$(cat ~/.ray/auth_token) && source launch/ray/start.sh && ray start --address=$ADDRESS:$PORT --num-cpus=${host#*:}" </dev/null
+  on "${host%:*}" "RAY_AUTH_TOKEN=\$(cat ~/.ray/auth_token) && source motif_jax/contrib/ray_games/launch/start.sh && ray start --address=$ADDRESS:$PORT --num-cpus=${host#*:}" </dev/null
 done
-echo "RAY_AUTH_MODE=token python -m motif_jax.launch ... --config.cluster.address=$ADDRESS:$PORT" \
-  "--config.cluster.game_hosts=$# --config.cluster.cores=$(printf '%s\n' "${@#*:}" | sort -n | head -1)"
+echo "RAY_AUTH_MODE=token python -m motif_jax.launch ... --config.ray_games.address=$ADDRESS:$PORT" \
+  "--config.ray_games.hosts=$# --config.ray_games.cores=$(printf '%s\n' "${@#*:}" | sort -n | head -1)"

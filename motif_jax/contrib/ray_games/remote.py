@@ -1,4 +1,4 @@
-"""Games on other hosts of a cluster of Ray, beside those of this host, in one pool. Loaded only if they are asked for.
+"""Games on other hosts of a cluster of Ray, beside those of this host, in one pool.
 
     acting thread (RemotePool)                        another host (GamesOfHost, an actor of Ray)
     GameHost.send ── Down: actions, free slots, ────> its own ActorPool: workers over shared memory
@@ -24,18 +24,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.actors.pool import FAILURES_IN_A_ROW, START_TIMEOUT_S, ActorPool, WorkerHandle
+from motif_jax.actors.pool import FAILURES_IN_A_ROW, START_TIMEOUT_S, ActorPool, Pools, WorkerHandle
 from motif_jax.actors.worker import FilledSlot, Request, read_rows, write_rows
 from motif_jax.console import print_line
+from motif_jax.contrib.ray_games.cluster import check_room, connect, program
+from motif_jax.contrib.ray_games.sections import NAME, RayGames
 from motif_jax.envs.world import SeedStream
 from motif_jax.structs import ArraySpec, UserError
-from motif_jax.system.cluster import check_room, connect, program
 
 UNDER_WAY = 2  # calls per host
 CALLS = 8  # at the same time in an actor; all but one wait for their turn
 LIVES = 2**20  # the generations of a worker's processes within one actor
 TICK_S = 0.2  # after which a host answers without rows
-FLAG = "--config.cluster.game_hosts"
+FLAG = "--config.ray_games.hosts"
 
 
 # To a host: requests R with their actions [R * E, ...], full slots that are free again, numbers of episodes to play.
@@ -108,8 +109,7 @@ class HostGames:
         while left > 0 and len({one[:2] for one in (*requests, *fulls)}) < half:
             while self._inbox:
                 self._take(*self._inbox.popleft())
-            held = ((handle.index, *one) for handle in self._pool._handles for one in enumerate(handle._held))
-            plays = any(slots and (worker, group) not in self._asking for worker, group, slots in held)
+            plays = any(place not in self._asking for place in self._pool.groups_with_slots())
             if (requests or fulls) and not plays:  # no group has a slot and does not wait for actions
                 break
             asked, full = self._pool.poll(left)
@@ -130,13 +130,11 @@ class HostGames:
         self._expected -= len(episodes)
 
     def _pack(self, requests: list[Request], fulls: list[FilledSlot]) -> Up:
-        pool, ended = self._pool, []
+        pool = self._pool
         rows = [np.zeros(0, np.uint8)]
         for key, places in travelling(pool, requests, fulls):
             rows.append(read_rows(pool.rollouts[key], places).reshape(-1).view(np.uint8))
-        for full in fulls:
-            count = pool._shared["num_episodes"][full.slot]
-            ended.append((pool._shared["ended_at"][full.slot, :count], pool._shared["episodes"][full.slot, :count]))
+        ended = [pool.ended_rows(full) for full in fulls]
         short = max(pool.short - self._expected, 0)
         self._expected += short
         self._number, given_up = self._number + 1, pool.given_up[self._given_up :]
@@ -155,8 +153,8 @@ def make_actor() -> type:
 
             sys.path += [path for path in paths if path not in sys.path]
             try:
-                from motif_jax.actors.remote import HostGames
-                from motif_jax.system.cluster import difference
+                from motif_jax.contrib.ray_games.cluster import difference
+                from motif_jax.contrib.ray_games.remote import HostGames
             except ImportError as error:
                 return socket.gethostname(), f"the host {socket.gethostname()} lacks this program: {error}"
             problem = difference(versions, cores)
@@ -187,7 +185,7 @@ class RemoteWorker(WorkerHandle):
         self._host.released.append(full)
 
     def is_responsible_for(self, group: int, episode: int) -> bool:
-        return episode in self._host.owed or episode in self._host._pool.free
+        return episode in self._host.owed or episode in self._host.pool.free
 
 
 class GameHost:
@@ -195,7 +193,7 @@ class GameHost:
 
     def __init__(self, pool: RemotePool, number: int, first: int):
         """`first`: of its workers in the pool."""
-        self._pool, self._first, self.name = pool, first, f"host {number + 1} of games"
+        self.pool, self._first, self.name = pool, first, f"host {number + 1} of games"
         self._first_slot = first * pool.layout.groups * pool.layout.slots_per_group
         self.owed: set[int] = set()  # numbers of the episodes that it was given and has not finished
         self.away: set[int] = set()  # its slots that the caller of `poll` holds
@@ -206,7 +204,7 @@ class GameHost:
     def start(self) -> None:
         """Asks Ray for an actor, which starts as soon as there are cores for it."""
         self.life += 1
-        layout, self.plays, self.under_way, self._next = self._pool.layout, False, 0, 1
+        layout, self.plays, self.under_way, self._next = self.pool.layout, False, 0, 1
         self.acted: list[tuple[int, int]] = []
         self._asked: dict[tuple[int, int], Request] = {}
         self._played: dict[tuple[int, int], int] = {}  # steps in the current slot of each group
@@ -218,15 +216,15 @@ class GameHost:
         # all of its episodes then: it may wait for cores, and those of the lost one must not.
         episodes = self._lease(games) if self.life == 1 else []
         away = [slot - self._first_slot for slot in sorted(self.away)]
-        actor = self._pool.ray.remote(make_actor()).options(
-            num_cpus=self._pool.cores, max_concurrency=CALLS, scheduling_strategy="SPREAD", enable_task_events=False
+        actor = self.pool.ray.remote(make_actor()).options(
+            num_cpus=self.pool.cores, max_concurrency=CALLS, scheduling_strategy="SPREAD", enable_task_events=False
         )
         self._actor = actor.remote()
-        arguments = self._pool.host_options, episodes, away
-        self._watch(self._actor.begin.remote(program(), self._pool.cores, sys.path, *arguments))
+        arguments = self.pool.host_options, episodes, away
+        self._watch(self._actor.begin.remote(program(), self.pool.cores, sys.path, *arguments))
 
     def _lease(self, count: int) -> list[int]:
-        episodes = [self._pool.claim_episode() for _ in range(count)]
+        episodes = [self.pool.claim_episode() for _ in range(count)]
         self.owed.update(episodes)
         return episodes
 
@@ -236,16 +234,14 @@ class GameHost:
 
         def arrive(future: Future[Any]) -> None:
             if life == self.life:
-                self._pool.arrived.append((self, life, future))
-                self._pool.wake()
+                self.pool.arrived.append((self, life, future))
+                self.pool.wake()
 
         reference.future().add_done_callback(arrive)
 
     def send(self) -> None:
-        layout = self._pool.layout
         asked = [self._there(self._asked.pop(place)) for place in self.acted]
-        actions = np.zeros((0, *layout.action.shape), layout.action.dtype)
-        actions = np.concatenate([actions, *(self._pool._shared["actions"][place] for place in self.acted)])
+        actions = self.pool.actions_of(self.acted)
         released = [self._there(full) for full in self.released]
         down: Down = asked, actions, released, self._lease(self.short)
         self.acted, self.released, self.short = [], [], 0
@@ -261,7 +257,7 @@ class GameHost:
         """The blocks that a call has brought, in their order; handles the loss of the actor."""
         self.under_way -= 1
         error = future.exception()
-        if isinstance(error, self._pool.ray.exceptions.RayTaskError):  # raised over there
+        if isinstance(error, self.pool.ray.exceptions.RayTaskError):  # raised over there
             cause = error.cause
             if type(cause) is UserError:
                 raise UserError(f"{cause}; on {self.name}")
@@ -273,7 +269,7 @@ class GameHost:
         if not isinstance(answer, Up):
             self.name, problem = f"the host {answer[0]}", answer[1]
             if problem:
-                self._pool.refuse(self, problem)
+                self.pool.refuse(self, problem)
             self.plays = not problem
             return []
         self._early[answer.number] = answer
@@ -285,7 +281,7 @@ class GameHost:
 
     def take(self, up: Up) -> tuple[list[Request], list[FilledSlot]]:
         """Writes a block's rows into this pool's memory; returns its requests and full slots."""
-        pool, shared = self._pool, self._pool._shared
+        pool = self.pool
         requests, fulls = [*map(self._here, up.requests)], [*map(self._here, up.fulls)]
         at = 0
         for key, places in travelling(pool, requests, fulls):
@@ -295,9 +291,7 @@ class GameHost:
             write_rows(array, places, values)
             at = end
         for full, (ended_at, episodes) in zip(fulls, up.ended, strict=True):
-            shared["num_episodes"][full.slot] = len(ended_at)
-            shared["ended_at"][full.slot, : len(ended_at)] = ended_at
-            shared["episodes"][full.slot, : len(ended_at)] = episodes
+            pool.write_ended(full, ended_at, episodes)
             self.owed.difference_update(ended.info.episode for ended in pool.ended(full))
             self._failures = 0
         self.away.update(full.slot for full in fulls)
@@ -306,7 +300,7 @@ class GameHost:
             self._asked[request.worker, request.group] = request
             self._played[request.worker, request.group] = request.step
             generation = self.life * LIVES + request.generation
-            pool._handles[request.worker].generation = generation
+            self.workers[request.worker - self._first].generation = generation
             marked.append(request._replace(generation=generation))
         self.owed.difference_update(up.given_up)
         pool.given_up += up.given_up
@@ -314,17 +308,17 @@ class GameHost:
         restarts, dropped, waited = (now - then for now, then in zip(up.counters, self._counters, strict=True))
         self._counters = up.counters
         pool.restarts, pool.dropped_steps = pool.restarts + int(restarts), pool.dropped_steps + int(dropped)
-        shared["waited_s"][self._first] += waited
+        pool.waited_there_s += waited
         return marked, fulls
 
     def _lost(self, error: BaseException) -> None:
         reason = str(error).strip().splitlines()[0]
         print_line(f"{self.name} is lost with {len(self.owed)} games, which begin anew: {reason}")
         self._failures += 1
-        self._pool.restarts += 1
-        self._pool.dropped_steps += sum(self._played.values()) * self._pool.layout.group_size
+        self.pool.restarts += 1
+        self.pool.dropped_steps += sum(self._played.values()) * self.pool.layout.group_size
         if self._failures >= FAILURES_IN_A_ROW:
-            self._pool.refuse(self, f"{self.name} was lost {self._failures} times without finishing a rollout")
+            self.pool.refuse(self, f"{self.name} was lost {self._failures} times without finishing a rollout")
             return
         self.close()  # Ray may only have lost sight of it
         self.start()
@@ -332,8 +326,8 @@ class GameHost:
     def close(self) -> None:
         """Ends the actor; its games are played elsewhere."""
         self.life += 1  # of this one, nothing more is accepted
-        self._pool.ray.kill(self._actor)
-        self._pool.free += sorted(self.owed)
+        self.pool.ray.kill(self._actor)
+        self.pool.free += sorted(self.owed)
         self.owed.clear()
         for worker in self.workers:
             worker.generation = -1  # of requests that the caller still holds
@@ -342,24 +336,24 @@ class GameHost:
 class RemotePool(ActorPool):
     """A pool whose last workers are on other hosts; no local ones if `num_workers` is 0."""
 
-    def __init__(self, env: Mapping[str, Any], observations: tuple[str, ...], *, cluster: Any, **options: Any):
+    def __init__(self, env: Mapping[str, Any], observations: tuple[str, ...], *, cluster: RayGames, **options: Any):
         """Starts the workers here and there. `cluster`: the config's section; `options`: of `ActorPool`."""
         self.ray = connect(cluster.address)
-        check_room(self.ray, cluster.game_hosts, cluster.cores, cluster.address)
+        check_room(self.ray, cluster.hosts, cluster.cores, cluster.address)
         self.cores, self.free = cluster.cores, collections.deque[int]()  # episodes of hosts that were lost
         self.arrived: collections.deque[tuple[GameHost, int, Future[Any]]] = collections.deque()
         self._hosts: list[GameHost] = []
-        self._meeting = True
+        self._meeting, self.waited_there_s = True, 0.0
         # Plain values, which a host without this program can read, to say so.
         outputs = {key: tuple(spec) for key, spec in (options.get("outputs") or {}).items()}
         there = {"stream": int(options.get("stream", SeedStream.TRAIN)), "outputs": outputs, "starts": None}
         self.host_options = {"env": dict(env), "observations": observations, **options, **there}
         self.host_options["num_workers"] = cluster.cores
-        super().__init__(env, observations, remote=cluster.game_hosts * cluster.cores, **options)
+        super().__init__(env, observations, elsewhere=cluster.hosts * cluster.cores, **options)
         try:
-            for number in range(cluster.game_hosts):
-                self._hosts.append(GameHost(self, number, self._local + number * self.cores))
-                self._handles += self._hosts[-1].workers
+            for number in range(cluster.hosts):
+                self._hosts.append(GameHost(self, number, self.num_local + number * self.cores))
+                self.handles += self._hosts[-1].workers
             for host in self._hosts:
                 host.start()
             self._meet()
@@ -380,22 +374,26 @@ class RemotePool(ActorPool):
 
     def claim_episode(self) -> int:
         """The number of an episode that begins next: one of a host that was lost, or a new one."""
-        return self.free.popleft() if self.free else self._shared.claim("next_episode")
+        return self.free.popleft() if self.free else super().claim_episode()
+
+    @property
+    def worker_wait_s(self) -> float:
+        return super().worker_wait_s + self.waited_there_s
 
     def refuse(self, host: GameHost, problem: str) -> None:
         """Does without a host that cannot play; raises UserError if the run has not begun, or no host is left."""
-        if self._meeting or (len(self._hosts) == 1 and not self._local):
+        if self._meeting or (len(self._hosts) == 1 and not self.num_local):
             raise UserError(f"{problem} ({FLAG})")
         print_line(f"{problem}; the run goes on without it")
         host.close()
         self._hosts.remove(host)
 
     def poll(self, timeout_s: float = 1.0) -> tuple[list[Request], list[FilledSlot]]:
-        self._take_back()
+        self.take_back()
         for host in self._hosts:
             while host.plays and host.under_way < UNDER_WAY:
                 host.send()
-        if self.free and self._local:
+        if self.free and self.num_local:
             self.owe(self.claim_episode() for _ in range(min(self.short, len(self.free))))
         requests, fulls = super().poll(0 if self.arrived else timeout_s)
         asked, filled = self._receive()
@@ -425,3 +423,31 @@ class RemotePool(ActorPool):
             host.close()
         self._hosts = []
         super().close()
+
+
+class RayPools(Pools):
+    """Pools whose last workers are on the cluster's hosts."""
+
+    def __init__(self, cluster: RayGames):
+        self._cluster = cluster
+
+    def check(self, waits: bool) -> None:
+        if not self._cluster.address:
+            raise UserError(f"games on other hosts need a cluster's address (--config.ray_games.address, {FLAG})")
+        if waits:
+            raise UserError(
+                "updates do not wait for games on other hosts, so a run that is synchronous, or whose algorithm is "
+                f"on-policy, cannot use them ({FLAG}, --config.policy.synchronous, .algorithm)"
+            )
+
+    def workers(self, num_workers: int) -> int:
+        return num_workers + self._cluster.hosts * self._cluster.cores
+
+    def open(self, env: Mapping[str, Any], observations: tuple[str, ...], **options: Any) -> ActorPool:
+        return RemotePool(env, observations, cluster=self._cluster, **options)
+
+
+def pools(config: Any) -> Pools | None:
+    """The plugin's `pools`, if the config asks for games on other hosts."""
+    cluster: RayGames = config.plugins[NAME]
+    return RayPools(cluster) if cluster.hosts else None

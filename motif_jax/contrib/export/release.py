@@ -15,13 +15,15 @@ import numpy as np
 import motif_jax
 from motif_jax.config.table import PATH, PATHS, flatten, keys, tables_of
 from motif_jax.console import clean, print_line
+from motif_jax.contrib.export.stage import FLAG, ExportConfig, check_output, output_of
+from motif_jax.contrib.export.trl import write_trl
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.devices.releases import PREFIX, ZOO, find_checkpoints, write_release
 from motif_jax.envs.protocols import TASK
 from motif_jax.envs.worlds import title
 from motif_jax.language.adapt import merge_low_rank
 from motif_jax.language.config import find_trained
-from motif_jax.language.hub import write_adapter, write_language_model
+from motif_jax.language.hub import write_language_model
 from motif_jax.names import BACKENDS, find
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
 from motif_jax.pages.blocks import Interval, exact
@@ -35,12 +37,10 @@ from motif_jax.rewards.source import RewardSources, trusted_classes
 from motif_jax.run import Run
 from motif_jax.stages.collect import CollectConfig
 from motif_jax.stages.evaluate import SUMMARY, file_of, read_json
-from motif_jax.stages.export import FLAG, ExportConfig, check_output, output_of
 from motif_jax.stages.train_policy import TrainConfig
 from motif_jax.stages.train_reward import RewardConfig
-from motif_jax.structs import UserError
+from motif_jax.structs import UserError, naming
 from motif_jax.tokens import tokeniser_from_text, write_tokeniser
-from motif_jax.transcripts.imports import write_trl
 from motif_jax.transcripts.store import Transcripts
 
 DECLARED = tables_of(RewardConfig) | tables_of(CollectConfig) | tables_of(TrainConfig)  # for policies, rewards
@@ -80,7 +80,8 @@ def run(config: ExportConfig, workdir: Path) -> None:
     metadata = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
     metadata |= contents | {"results": results}
     card = write_card(metadata, arrays, config.export.about)
-    write_release(directory, arrays, metadata, card, replay)
+    with naming(f"{FLAG}.to"):
+        write_release(directory, arrays, metadata, card, replay)
     sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
     print_line(f"export: {', '.join(f'{file} ({size / 1e6:,.1f} MB)' for file, size in sizes.items())}")
     for kind in contents:
@@ -101,6 +102,8 @@ def export_language(workdir: Path, directory: Path, kind: str) -> None:
     else:
         base = metadata["config"]["policy"]["language"]["model"]
         trained = str(find_trained(workdir, f"{FLAG}.language").resolve()) if base == TRAINED else base
+        from motif_jax.contrib.readers.peft import write_adapter
+
         write_adapter(directory, language, trained)
     write_tokeniser(directory, tokeniser_from_text(options[LANGUAGE]["tokeniser"]))
     print_line(f"export: the language model of step {steps[-1]:,}, {kind}, in {directory}")

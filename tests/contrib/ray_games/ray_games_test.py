@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from conftest import LONG_S, ROOT, get_config, refusal, run_stage, wait_for
 from pool_test import OUTPUTS, MessagePolicy
 
+from motif_jax import experiment
 from motif_jax.actors.pool import ActorPool
 from motif_jax.files import read_json
 from motif_jax.stages import collect, evaluate, train_policy
@@ -20,9 +20,10 @@ from motif_jax.system.runs import plan
 
 ray = pytest.importorskip("ray", reason="needs Ray (the extra `ray`)")
 
-from motif_jax.actors import remote  # noqa: E402
-from motif_jax.actors.remote import RemotePool  # noqa: E402
-from motif_jax.system import cluster as clusters  # noqa: E402
+from motif_jax.contrib.ray_games import cluster as clusters  # noqa: E402
+from motif_jax.contrib.ray_games import remote  # noqa: E402
+from motif_jax.contrib.ray_games.remote import RemotePool  # noqa: E402
+from motif_jax.contrib.ray_games.sections import RayGames  # noqa: E402
 
 SEEN = MessagePolicy.reads
 OPTIONS = {"games_per_worker": 4, "rollout_length": 8, "seed": 5, "hang_timeout_s": LONG_S, "outputs": OUTPUTS}
@@ -50,8 +51,8 @@ def cluster():
         cluster.shutdown()
 
 
-def hosts(cluster, game_hosts=2, cores=1):
-    return SimpleNamespace(address=cluster.address, game_hosts=game_hosts, cores=cores)
+def hosts(cluster, hosts=2, cores=1):
+    return RayGames(address=cluster.address, hosts=hosts, cores=cores)
 
 
 def actors():
@@ -144,13 +145,13 @@ def test_a_host_that_joins_later_takes_the_place_of_a_lost_one(cluster):
 
 def test_a_host_of_another_program_or_with_too_few_cores_is_refused(cluster, monkeypatch):
     monkeypatch.setattr(remote, "program", lambda: clusters.program() | {"nle": "0.9"})
-    with pytest.raises(UserError, match=r"the host \S+ has nle [\d.]+, and the learner's host 0.9: .*game_hosts"):
+    with pytest.raises(UserError, match=r"the host \S+ has nle [\d.]+, and the learner's host 0.9: .*ray_games.hosts"):
         RemotePool(ENV, SEEN, cluster=hosts(cluster), num_workers=0, **OPTIONS)
     monkeypatch.setattr(clusters, "JOIN_S", 0.0)
-    with pytest.raises(UserError, match=r"3 hosts with 2 cores each .* has room for 2: .*cluster.game_hosts, .cores"):
+    with pytest.raises(UserError, match=r"3 hosts with 2 cores each .* has room for 2: .*ray_games.hosts, .cores"):
         RemotePool(ENV, SEEN, cluster=hosts(cluster, 3, 2), num_workers=0, **OPTIONS)
     assert not clusters.difference(clusters.program(), 1)
-    assert "not 10000 (--config.cluster.cores)" in clusters.difference(clusters.program(), 10_000)
+    assert "not 10000 (--config.ray_games.cores)" in clusters.difference(clusters.program(), 10_000)
 
 
 def test_a_host_without_this_program_says_so():
@@ -180,7 +181,7 @@ def test_what_is_collected_and_evaluated_is_the_same_on_several_hosts(cluster, t
         config = get_config(argument="toy")
         config.collect.update(num_workers=0, num_pairs=50, games_per_worker=4)
         config.evaluate.update(policy="random", beside="", episodes=30, num_workers=0, games_per_worker=4)
-        config.cluster.update(address=cluster.address, game_hosts=hosts, cores=1)
+        config.ray_games.update(address=cluster.address, hosts=hosts, cores=1)
         run_stage(stage, config, tmp_path / folder)
     files = list((tmp_path / "one").glob(written))
     assert files
@@ -199,7 +200,7 @@ def test_training_goes_on_when_a_host_is_killed(cluster, tmp_path, at_batch, cap
         {"network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "groups": 2}
         | {"rollout_length": 8, "batch_size": 64, "warmup_steps": 20, "tensorboard": False, "train_for_env_steps": 1280}
     )
-    config.cluster.update(address=cluster.address, game_hosts=2, cores=1)
+    config.ray_games.update(address=cluster.address, hosts=2, cores=1)
     run_stage(train_policy, config, tmp_path)
     summary = read_json(tmp_path / "policy/summary.json")
     assert summary["env_steps"] == 1280
@@ -210,8 +211,8 @@ def test_training_goes_on_when_a_host_is_killed(cluster, tmp_path, at_batch, cap
 def test_seeds_on_a_cluster_are_those_of_one_machine(cluster, tmp_path, launch):
     argv = ["--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=50"]
     argv += ["--stage=collect"]
-    section = {"address": cluster.address, "cores": 1, "gpus": 0.0}
-    clusters.run_all(plan("2", [], 0), [*argv, "--config.seeds=2"], tmp_path / "many", **section)
+    section = RayGames(address=cluster.address)
+    clusters.run_all(plan("2", [], 0), [*argv, "--config.seeds=2"], tmp_path / "many", section)
     assert launch(*argv, "--config.seed=1", f"--workdir={tmp_path / 'one'}").returncode == 0
     files = [path.relative_to(tmp_path / "one") for path in (tmp_path / "one/dataset").rglob("*.npy")]
     assert files
@@ -220,19 +221,31 @@ def test_seeds_on_a_cluster_are_those_of_one_machine(cluster, tmp_path, launch):
     (tmp_path / "many/seed-2").mkdir()
     (tmp_path / "many/seed-2/dataset").write_text("")
     with pytest.raises(UserError, match=r"1 of 3 runs failed: seed-2 \(status 2, see .*log.txt"):
-        clusters.run_all(plan("3", [], 0), argv, tmp_path / "many", **section)
+        clusters.run_all(plan("3", [], 0), argv, tmp_path / "many", section)
     assert "skipped" in (tmp_path / "many/seed-0/log.txt").read_text()
 
 
 def test_a_cluster_that_cannot_be_joined_is_refused(monkeypatch):
-    with pytest.raises(UserError, match=r"'127.0.0.1' does not answer on port 1: .*--config.cluster.address"):
+    with pytest.raises(UserError, match=r"'127.0.0.1' does not answer on port 1: .*--config.ray_games.address"):
         clusters.check_reachable("127.0.0.1:1")
     refusal(lambda: clusters.check_reachable("somewhere"), "give host:port, not 'somewhere'")
     monkeypatch.setitem(sys.modules, "ray", None)
     refusal(lambda: clusters.connect("auto"), match=r"needs Ray: pip install 'motif_jax\[ray\]'")
 
 
+@pytest.mark.parametrize(("values", "said"), [
+    ({}, "need a cluster's address (--config.ray_games.address, --config.ray_games.hosts)"),
+    ({"ray_games.address": "auto", "policy.synchronous": True}, "do not wait for games"),
+    ({"ray_games.address": "auto", "policy.algorithm": "ppo"}, "do not wait for games"),
+])  # fmt: skip
+def test_runs_that_cannot_have_games_elsewhere_are_refused(values, said, tmp_path):
+    config = get_config(argument="toy")
+    config.update_from_flattened_dict({"policy.num_workers": 0, "ray_games.hosts": 2} | values)
+    refusal(lambda: experiment.check(config.to_dict(), ["train_policy"], tmp_path), said, "--config.ray_games.")
+
+
 def test_nothing_of_it_is_loaded_without_the_flag():
     code = "import sys, motif_jax.stages.train_policy.loop, motif_jax.stages.collect, motif_jax.launch\n"
-    code += "assert not {'ray', 'motif_jax.actors.remote', 'motif_jax.system.cluster'} & set(sys.modules)"
+    code += "own = 'motif_jax.contrib.ray_games'\n"
+    code += "assert not {'ray', f'{own}.remote', f'{own}.cluster'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -1,7 +1,4 @@
-"""A cluster of Ray: connects to it, compares its hosts with this one, and runs several seeds there as tasks.
-
-Loaded only for --config.cluster.address.
-"""
+"""A cluster of Ray: connects to it, compares its hosts with this one, and runs several seeds there as tasks."""
 
 from __future__ import annotations
 
@@ -17,16 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.console import print_line
+from motif_jax.contrib.ray_games.sections import NAME, RayGames
 from motif_jax.structs import UserError
 from motif_jax.system.machine import commit, is_installed, usable_cores
 from motif_jax.system.meeting import split_address
-from motif_jax.system.runs import LOG, PATIENCE_S, PlannedRun, check_all, end, memory_share, start
+from motif_jax.system.runs import LOG, PATIENCE_S, PlannedRun, Runner, check_all, end, memory_share, start
 
-FLAG = "--config.cluster.address"
+FLAG = "--config.ray_games.address"
 REACH_S = 5.0  # for an address to answer
 JOIN_S = 60.0  # for hosts that were started at the same time to join
 # Answers below a megabyte take half the CPU time if they do not go through Ray's object store (its limit is 100 kB).
-VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_max_direct_call_object_size": str(2**20)}  # launch/ray sets them too
+# launch/start.sh has the same.
+VARIABLES = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_max_direct_call_object_size": str(2**20)}
 LOCAL = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # on Linux as there, Ray then listens at 127.0.0.1 alone
 RETRIES = 20  # of a run whose host is lost
 LOCAL_STORE = 2**28  # bytes of shared memory for messages; Ray would take a third of the machine's
@@ -86,7 +85,7 @@ def check_room(ray: Any, hosts: int, cores: int, address: str) -> None:
             raise UserError(
                 f"{hosts} hosts with {cores} cores each are asked for, and the cluster {address!r} has room for "
                 f"{room}: {', '.join(f'{name} has {count} cores' for name, count in cpus)} "
-                "(--config.cluster.game_hosts, .cores)"
+                "(--config.ray_games.hosts, .cores)"
             )
         time.sleep(0.5)
 
@@ -104,22 +103,38 @@ def difference(there: dict[str, str], cores: int) -> str:
         if here[name] != version:
             return f"{where} has {name} {here[name]}, and the learner's host {version}: install the same on both"
     if usable_cores() < cores:
-        return f"{where} lets its games use {usable_cores()} cores, not {cores} (--config.cluster.cores)"
+        return f"{where} lets its games use {usable_cores()} cores, not {cores} (--config.ray_games.cores)"
     return ""
 
 
 # ---- many runs
 
 
-def run_all(
-    runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, *, address: str, cores: int, gpus: float, **_: Any
-) -> None:
+class RayRunner(Runner):
+    """Plays runs on all hosts of the cluster."""
+
+    is_here = False
+
+    def __init__(self, cluster: RayGames):
+        self._cluster = cluster
+
+    def run_all(self, runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path) -> None:
+        run_all(runs, argv, workdir, self._cluster)
+
+
+def runner(config: Any) -> Runner | None:
+    """The plugin's `runners`, if the config has a cluster."""
+    cluster: RayGames = config.plugins[NAME]
+    return RayRunner(cluster) if cluster.address else None
+
+
+def run_all(runs: Sequence[PlannedRun], argv: Sequence[str], workdir: Path, cluster: RayGames) -> None:
     """As `runs.run_all`, on all hosts of a cluster that share the workdir: each run is a task of Ray.
 
-    A task whose host is lost is begun again on another one, where the run resumes. `cores`, `gpus`: of each run.
+    A task whose host is lost is begun again on another one, where the run resumes.
     """
-    ray = connect(address)
-    check_room(ray, 1, cores, address)
+    ray, cores, gpus = connect(cluster.address), cluster.cores, cluster.gpus
+    check_room(ray, 1, cores, cluster.address)
     task = ray.remote(play_run).options(num_cpus=cores, num_gpus=gpus, max_retries=RETRIES)
     where, failed = str(workdir.absolute()), []
     waiting = {task.remote(run, list(argv), where, os.getcwd(), cores, gpus, program()): run for run in runs}

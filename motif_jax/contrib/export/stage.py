@@ -96,7 +96,7 @@ def check_output(section: Export, path: Path) -> None:
 
 STAGE = Stage(
     config=ExportConfig, sections=("export",), check=check, needs=needs,
-    run=later("motif_jax.stages.export.release:run"),
+    run=later("motif_jax.contrib.export.release:run"),
     is_complete=lambda config, workdir: False,  # it runs each time it is asked to
     outside=lambda config: [Path(config.export.to)] if config.export.to else [],
     writes="--config.export.to", memory="--config.export.to", lock=without_lock,

@@ -10,11 +10,16 @@ import pytest
 from conftest import get_config, is_complete, refusal, run_stage
 
 pytest.importorskip("torch", reason="needs PyTorch's build for CPUs: bash launch/test.sh installs it where it is found")
+import preference_test as pairs
 import torch
 from reward_test import messages
-from torch_reward import TorchReward
+from torch_reward import TorchReward, train
 
-from motif_jax.rewards.learnt_source import export_reward, load_reward, read_checkpoint, read_quantiles
+from motif_jax import experiment
+from motif_jax.contrib.readers.torch_reward import EMBEDDING, export_reward, read_checkpoint, read_quantiles, to_torch
+from motif_jax.devices.parameters import leaves_by_path
+from motif_jax.rewards import preference
+from motif_jax.rewards.learnt_source import load_reward
 from motif_jax.rewards.statistics import LEVELS
 from motif_jax.stages import train_reward
 from motif_jax.structs import UserError
@@ -169,3 +174,42 @@ def test_quantiles_that_cannot_be_read_are_refused_in_one_sentence(tmp_path, tab
         file.write_text(table)
     match = rf"cannot read the quantiles in .*{sentence}.*--config.reward.import_from"
     refusal(lambda: read_quantiles(tmp_path / "checkpoint_p0/checkpoint_0.pth", 0), match=match)
+
+
+def test_training_is_that_of_plain_pytorch():
+    table, ids, target = pairs.data()
+    _, params = preference.make_reward_model(pairs.OPTIONS, 0)
+    start = {key: np.asarray(array) for key, array in leaves_by_path(params).items()}
+    model = TorchReward(unused_heads=False)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in to_torch(start).items()})
+    rows = preference.epoch_order(np.arange(len(ids)), 1, 0)
+    text = np.zeros((len(table), 256), np.uint8)
+    text[:, :64] = table
+    cut = [rows[at : at + 64] for at in range(0, len(rows), 64)]
+    losses = train(model, [(text[ids[part, :, 0]], target[part]) for part in cut], pairs.RATE)
+    ours = pairs.train(preference.make_batches(rows, ids, target, 64, 1), table)
+    # the loss of each batch weighs as many pairs as it has
+    assert float(ours.sums.loss) == pytest.approx(sum(a * len(b) for a, b in zip(losses, cut, strict=True)), rel=1e-5)
+    ends = to_torch({key: np.asarray(array) for key, array in leaves_by_path(ours.params).items()})
+    for name, tensor in model.state_dict().items():
+        np.testing.assert_allclose(ends[name], tensor.numpy(), atol=2e-5, err_msg=name)
+
+
+def test_parameters_that_are_not_finite_are_refused(tmp_path):
+    state, file = TorchReward().state_dict(), tmp_path / "checkpoint_7.pth"
+    for bad in (np.nan, np.inf):
+        state[EMBEDDING][2, 3] = bad
+        mean, variance = torch.tensor(0.5), torch.tensor(4.0)
+        torch.save({"num_iter": 7, "model": state, "reward_mean": mean, "reward_var": variance}, file)
+        refusal(lambda: read_checkpoint(file), "not finite", EMBEDDING, str(file))
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("/nowhere.pth", "cannot read '/nowhere.pth' as a PyTorch checkpoint"),
+    ("text.pth", "it does not begin like one (--config.reward.import_from)"),
+])  # fmt: skip
+def test_other_files_are_refused_before_anything_starts(name, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.pth").write_text("no checkpoint")
+    config = get_config(reward__import_from=name)
+    refusal(lambda: experiment.check(config.to_dict(), ["train_reward"], tmp_path), said)

@@ -4,17 +4,21 @@ import json
 import os
 import shutil
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import change_json, refusal
 from flax import nnx
+from gguf_models import make_model, write_gguf
 from safetensors.numpy import load_file, save_file
 
+from motif_jax.contrib.readers import peft as adapters
+from motif_jax.contrib.readers.peft import ADAPTER, ADAPTER_CONFIG
 from motif_jax.language import hub
-from motif_jax.language.adapt import add_low_rank, merge_low_rank
+from motif_jax.language.adapt import LowRank, add_low_rank, merge_low_rank
 from motif_jax.language.config import make_config
-from motif_jax.language.hub import ADAPTER, ADAPTER_CONFIG, read_language_model, write_language_model
+from motif_jax.language.hub import read_language_model, write_language_model
 from motif_jax.language.model import make_language_model
 from motif_jax.structs import UserError
 
@@ -57,7 +61,7 @@ def theirs(family, base, adapter=None):
 def written(family, folder):
     model, low = adapted(family)
     write_language_model(folder / "base", model)
-    hub.write_adapter(folder / "adapter", low, str(folder / "base"))
+    adapters.write_adapter(folder / "adapter", low, str(folder / "base"))
     return model, low
 
 
@@ -184,7 +188,7 @@ def test_an_adapter_with_any_config_is_read_or_refused_with_one_sentence(tmp_pat
     written("llama", tmp_path)
     file, sentences = tmp_path / "adapter" / ADAPTER_CONFIG, []
     before = json.loads(file.read_text())
-    for name in (*before, *hub.LORA_PLAIN, "use_rslora"):
+    for name in (*before, *adapters.LORA_PLAIN, "use_rslora"):
         for value in (None, -1, 10**400, float("nan"), "\ud800\0", ["q"], {"q": []}):
             file.write_text(json.dumps(before | {name: value}))
             try:
@@ -193,3 +197,23 @@ def test_an_adapter_with_any_config_is_read_or_refused_with_one_sentence(tmp_pat
                 sentences.append(str(error))
     assert len(sentences) > 40
     assert all(len(sentence.splitlines()) == 1 and len(sentence) < 500 for sentence in sentences)
+
+
+@pytest.mark.quick
+def test_an_adapter_of_a_file_is_added_to_it(tmp_path):
+    """The same sums as with the adapter of the same model in a directory."""
+    pytest.importorskip("gguf", reason="needs gguf: pip install motif_jax[language]")
+    model = add_low_rank(make_model("llama"), ["q", "k", "up"], rank=2, alpha=4.0, seed=0)
+    for _, module in nnx.iter_modules(model):
+        if type(module) is LowRank:
+            module.low_b = nnx.LoRAParam(jax.random.normal(jax.random.key(0), module.low_b.shape))
+    hub.write_language_model(tmp_path / "merged", merge_low_rank(model))
+    (tmp_path / "adapter").mkdir()
+    adapters.write_adapter(tmp_path / "adapter", model, str(write_gguf(tmp_path / "m.gguf")))
+    for base in (tmp_path / "m.gguf", "../m.gguf"):
+        change_json(tmp_path / "adapter/adapter_config.json", base_model_name_or_path=str(base))
+        _, params, config = hub.read_language_model(tmp_path / "adapter")
+        merged = hub.read_language_model(tmp_path / "merged")[1]
+        jax.tree.map(lambda ours, wanted: np.testing.assert_allclose(ours, wanted, atol=1e-6), params, merged)
+        plain = hub.read_model_tokeniser(tmp_path / "m.gguf", config)
+        assert hub.read_model_tokeniser(tmp_path / "adapter", config).encode("a") == plain.encode("a")
