@@ -195,19 +195,19 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
 def test_a_program_that_came_to_no_end_is_asked_for_again(tmp_path, monkeypatch):
     pytest.importorskip("llguidance", reason="needs llguidance: pip install motif_jax[language]")
     config = viewed(with_random_model(tmp_path / "model", proposals=3), "write_reward")
-    writer, brief, attempts = GuidedWriter(config, READABLE), Brief("gold", "", READABLE, {}, []), []
-    write = writer.write
+    writer, attempts = GuidedWriter(config, READABLE), []
+    write, brief = writer.write, Brief("gold", "", READABLE, {}, [], texts=["You see gold"])
 
-    def write_little_first(brief, earlier, count):
-        attempts.append(len(earlier))
-        monkeypatch.setattr(writers, "MOST_TOKENS", 192 if earlier else 3)
-        return write(brief, earlier, count)
+    def write_little_first(brief, earlier, attempt):
+        attempts.append(attempt)
+        monkeypatch.setattr(writers, "MOST_TOKENS", 600 if attempt else 3)
+        return write(brief, earlier, attempt)
 
     monkeypatch.setattr(writer, "write", write_little_first)
-    written = [job.propose(writer, brief, [], number, 3, tmp_path / f"{number}") for number in range(3)]
+    written = [job.propose(writer, brief, [], number, 9, tmp_path / f"{number}") for number in range(3)]
     assert not any(error for _, error in written)
-    assert attempts[:2] == [0, 1]
-    assert len(attempts) < 4  # those of a round are written together
+    assert 1 < len(attempts) < 9
+    assert attempts == [*range(len(attempts))]  # those of a round are written together
 
 
 @pytest.mark.parametrize("level", ["DoorKey8", "KeyCorridor"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -178,26 +179,26 @@ class GuidedWriter(Writer):
         self.guide = ProgramGuide(readable, tokeniser, ends, self._language.config.vocabulary, model)
         self._config, self._sampling = config, TokenSampling(max(config.annotate.sampling.temperature, 0.7))
         self._round = -1  # programs before it
-        self._texts = dict[int, list[str]]()  # of the current round, by the number of earlier attempts
+        self._written, self._asked = list[list[str]](), Counter[int]()  # in the current round; by number of a program
 
     def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
         """See `Writer`; the programs of a round are written together, and so are those in place of refused ones."""
         if self._round != len(brief.tried):
-            self._round, self._texts = len(brief.tried), {}
-        if len(earlier) not in self._texts:
-            self._texts[len(earlier)] = self.write(brief, earlier, self._config.write_reward.proposals)
-        return self._texts[len(earlier)][number]
+            self._round, self._written, self._asked = len(brief.tried), [], Counter()
+        attempt = self._asked[number]
+        self._asked[number] += 1
+        if attempt == len(self._written):
+            self._written.append(self.write(brief, earlier, attempt))
+        return self._written[attempt][number]
 
-    def write(self, brief: Brief, earlier: Sequence[Attempt], count: int) -> list[str]:
-        """Writes programs for the same brief."""
+    def write(self, brief: Brief, earlier: Sequence[Attempt], attempt: int) -> list[str]:
+        """Writes all programs of a round."""
         import jax
 
-        key = jax.random.key(self._config.seed)
-        for fold in (len(brief.tried), len(earlier)):
-            key = jax.random.fold_in(key, fold)
+        key = jax.random.fold_in(jax.random.key(self._config.seed), len(brief.tried))
+        keys = jax.random.split(jax.random.fold_in(key, attempt), self._config.write_reward.proposals)
         row, guide = self._encode(talk(brief, earlier)), self.guide
         guide.begin(brief.texts)
-        keys = jax.random.split(key, count)
         written = self._language.generate_guided(row, guide.allowed, MOST_TOKENS, keys, self._sampling, guide.ends)
         return [*map(guide.text, written)]
 
