@@ -515,12 +515,9 @@ def _written(one: Expression, least: int = LOWEST) -> str:
 # ---- as a grammar, for servers and for a model in this process
 
 TYPES = {NUMBER: "number", FLAG: "flag", GRID: "grid", TEXTS: "text", CELLS: "cells"}  # in the names of rules
-STRENGTHS = (
-    *sorted({one.strength for one in (*OPERATORS.values(), *PREFIXES.values())}),
-    9,
-)  # 9: no operator, or within parentheses
-WEAKEST, *_, STRONGEST = STRENGTHS
-OPERATED = 0  # by any operator
+OPERATED, STRONGEST = 0, 9  # strengths: by any operator, and by none
+STRENGTHS = (*sorted({one.strength for one in (*OPERATORS.values(), *PREFIXES.values())}), STRONGEST)
+WEAKEST = STRENGTHS[0]
 CHANGED = "changed"  # what a value belongs to that, in a narrow grammar, no function of changes takes
 CLASSES = {(MOMENT,): "m", CHANGING: "s", (*CHANGING, CHANGED): "c", (*ORDER, CHANGED): ""}  # in the names of rules
 *_, VARYING, ANYTHING = CLASSES
@@ -540,22 +537,18 @@ SPELT = {  # rules; a rule is a list of alternatives
 FIXED = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]')  # what is no name of a rule
 
 
-def as_ebnf(readable: Readable, narrow: bool = False, phrases: Sequence[str] = ()) -> str:
+def as_ebnf(readable: Readable, narrow: bool = False) -> str:
     """The programs of a world as a context-free grammar: the EBNF of xgrammar, which is llama.cpp's GBNF.
 
     There is one rule per type and strength. It cannot say how many nodes and levels a program has, nor which values
     change; at most one blank stands between two terminals.
 
-    Args:
-      narrow: for small models, which repeat themselves and do not come to an end. There is also one rule per level, and
-        per what a value belongs to; few equal operators are in a row. What adds no meaning is left out: nothing is
-        computed of constants alone, parentheses are around operators, texts in quotes are only in `says`, and the
-        argument of a function of changes has neither another one nor a sum or product with a flag.
-      phrases: what can be in quotes; (): any text.
+    `narrow`: for small models, which repeat themselves and do not come to an end. There is also one rule per level, and
+    per what values belong to; few equal operators are in a row. What adds no meaning is left out: nothing is computed
+    of constants alone, parentheses are around operators, texts in quotes are only in `says`, and the argument of a
+    function of changes has neither another one nor a sum or product with a flag.
     """
     rules = _Rules(readable, narrow)
-    if phrases:
-        rules.ways["word"] = [f'"\\"" {_either(map(_quoted, phrases))} "\\""']
     rules.ways["root"] = [rules.value(NUMERIC, VARYING if narrow else ANYTHING, NARROW_LEVELS)]
     finite, count = set[str](), -1  # rules from which a text can be made: without grids, not all can
     while len(finite) > count:
@@ -580,10 +573,6 @@ def _either(ways: Iterable[str]) -> str:
 
 def _next(strength: int) -> int:
     return min(one for one in STRENGTHS if one > strength)
-
-
-def _can_be_constant(arg: Argument) -> bool:
-    return arg.takes(NUMBER, CONSTANT, LITERAL)
 
 
 class _Rules:
@@ -687,17 +676,14 @@ class _Rules:
                 return _either(one for one in self._names(*arg.types, of) if arg == TEXT_NAME or one in seen)
             return self.value(arg.types, of if arg.of == ORDER or not self._narrow else arg.of, level, strength)
 
-        def refer_also_constant(arg: Argument) -> str:
-            if not self._narrow or not _can_be_constant(arg):
-                return refer(arg)
-            return self._any_of(f"{refer(arg)}orconstant", [refer(arg), "constant"])
-
-        for place, arg in enumerate(args):
-            yield ["constant"] * place + [refer(arg), *map(refer_also_constant, args[place + 1 :])]
-            if not self._narrow or not _can_be_constant(arg):
-                return
-        if not args:
-            yield []
+        plain = [*map(refer, args)]
+        loose = [
+            self._narrow and arg.takes(NUMBER, CONSTANT, LITERAL) for arg in args
+        ]  # may be constants beside others
+        either = [self._any_of(f"{one}orconstant", [one, "constant"]) if may_be else one
+                  for one, may_be in zip(plain, loose, strict=True)]  # fmt: skip
+        for place in [place for place in range(len(args)) if all(loose[:place])] or [0]:
+            yield [*["constant"] * place, *plain[place : place + 1], *either[place + 1 :]]
 
 
 def _steps(names: Sequence[str], right: str) -> str:
