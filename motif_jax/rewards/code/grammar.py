@@ -516,7 +516,7 @@ def _written(one: Expression, least: int = LOWEST) -> str:
 
 TYPES = {NUMBER: "number", FLAG: "flag", GRID: "grid", TEXTS: "text", CELLS: "cells"}  # in the names of rules
 OPERATED, STRONGEST = 0, 9  # strengths: by any operator, and by none
-STRENGTHS = (*sorted({one.strength for one in (*OPERATORS.values(), *PREFIXES.values())}), STRONGEST)
+STRENGTHS = (*sorted({row.strength for table in (OPERATORS, PREFIXES) for row in table.values()}), STRONGEST)
 WEAKEST = STRENGTHS[0]
 CHANGED = "changed"  # what a value belongs to that, in a narrow grammar, no function of changes takes
 CLASSES = {(MOMENT,): "m", CHANGING: "s", (*CHANGING, CHANGED): "c", (*ORDER, CHANGED): ""}  # in the names of rules
@@ -673,7 +673,7 @@ class _Rules:
                 return "word"
             if arg in (TEXT_NAME, GRID_NAME):  # grids are those of `distance`
                 seen = [_quoted(name) for name in self._readable.viewpoints]
-                return _either(one for one in self._names(*arg.types, of) if arg == TEXT_NAME or one in seen)
+                return _either(one for one in self._names(arg.types[0], of) if arg == TEXT_NAME or one in seen)
             return self.value(arg.types, of if arg.of == ORDER or not self._narrow else arg.of, level, strength)
 
         plain = [*map(refer, args)]

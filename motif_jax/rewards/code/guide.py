@@ -75,7 +75,7 @@ class ProgramGuide:
         grammar = IN_QUOTES.sub(lambda _: f' "\\"" ({quoted}) "\\""\n', self._grammar) if quoted else self._grammar
         start = LLMatcher(self._tokenizer, grammar)
         assert not start.is_error(), start.get_error()
-        self._matchers, self._texts = defaultdict(start.deep_copy), defaultdict[int, str](str)
+        self._matchers, self._texts = defaultdict[int, LLMatcher](start.deep_copy), defaultdict[int, str](str)
 
     def allowed(self, number: int, tokens: Sequence[int]) -> np.ndarray:
         """The tokens that may follow in a program, at least one; to be called once after each token. [V] bool"""
