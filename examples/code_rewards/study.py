@@ -23,11 +23,15 @@ import sys
 import time
 from pathlib import Path
 
+import llguidance
 import numpy as np
+from llguidance.gbnf_to_lark import any_to_lark
 
 from motif_jax import experiment
 from motif_jax.files import read_json, write_json
-from motif_jax.rewards.code.recogniser import END, Grammar
+from motif_jax.rewards.code.grammar import FUNCTIONS, OPERATORS, as_ebnf
+from motif_jax.rewards.code.guide import is_plain
+from motif_jax.rewards.code.names import TEXTS
 from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
 from motif_jax.system.startup import set_up_process
@@ -68,50 +72,50 @@ T95 = {3: 4.30, 4: 3.18, 5: 2.78}  # of Student's distribution, by the number of
 
 
 class Free:
-    """The guide of a model that may write any token: see `Guide` of motif_jax/language/loaded.py."""
-
-    start = None
+    """In place of a `ProgramGuide`: any token may follow."""
 
     def __init__(self, guide, tokeniser):
         self.ends, self._tokeniser = guide.ends, tokeniser
-        self._all = np.array([text != "" for text in guide.pieces])
-        self._all = np.pad(self._all, (0, len(guide.allowed(guide.start)) - len(self._all)))
-        self._all[[*self.ends]] = True
+        self._all = np.array([piece != "" for piece in guide.pieces])
+        self._all[self.ends] = True
 
-    def allowed(self, state):
+    def begin(self, texts):
+        """Nothing changes."""
+
+    def allowed(self, number, tokens):
         """All tokens but special ones."""
         return self._all
 
-    def after(self, state, token):
-        """Nothing changes."""
-
-    def text(self, tokens, state):
+    def text(self, tokens):
         """What was written, or the part of it between fences."""
         return read_reply({"choices": [{"message": {"content": self._tokeniser.decode(tokens)}}]})
 
 
 class RandomWriter:
-    """Writes random programs of the grammar: at each place, each terminal has the same chance."""
+    """Writes random programs of the grammar: at each place, each word has the same chance."""
 
     def __init__(self, readable, seed):
-        self._grammar, self._chances = Grammar(readable, 32, narrow=True), np.random.default_rng(seed)
+        self._readable, self._chances = readable, np.random.default_rng(seed)
+        self._grammar = any_to_lark(as_ebnf(readable, narrow=True))
+        self._tokenizer = llguidance.LLTokenizer("byte")
 
     def propose(self, brief, earlier, number):
         """A program, whose texts are captions."""
-        grammar, chances = self._grammar, self._chances
-        state, terminals = grammar.start, []
-        while not terminals or terminals[-1] != END:
-            following, limit = list(grammar.following(state)), grammar.limit(state)
-            terminal, state = following[chances.integers(len(following))]
-            if terminal == ("number", "1"):
-                places = limit or 10
-                whole = limit or chances.random() < 0.5
-                terminal = terminal._replace(text=f"{'' if whole else '0.'}{chances.integers(1, places)}")
-            terminals.append(terminal)
-        captions, texts = sorted(brief.captions), []
-        for kind, text in terminals[:-1]:
-            texts.append(f'"{chances.choice(captions)}"' if kind == "text" and text == '"x"' else text)
-        return " ".join(texts)
+        # A text is read by `says` alone; its name may be the beginning of another one.
+        names = [f"{name}," if one.type == TEXTS else name for name, one in self._readable.entries.items()]
+        numbers = [f"{place * one:.2g}" for place in (0.1, 1) for one in range(10)]
+        signs = [*(f" {name} " for name in OPERATORS), "not ", "-", "(", ")", ","]
+        quoted = [f'"{caption}"' for caption in brief.captions if is_plain(caption)]
+        words = [word.encode() for word in (*names, *FUNCTIONS, *numbers, *signs, *quoted)]
+        matcher, text = llguidance.LLMatcher(self._tokenizer, self._grammar), b""
+        while True:
+            good = [word for word in words if matcher.validate_tokens([*word]) == len(word)]
+            good += [b""] * matcher.is_accepting()
+            word = good[self._chances.integers(len(good))]
+            if not word:
+                return text.decode()
+            matcher.consume_tokens([*word])
+            text += word
 
     def close(self):
         """Nothing to release."""
@@ -124,8 +128,9 @@ def use_writer(arm, seed):
     class FreeWriter(writers.GuidedWriter):
         """The model without the grammar."""
 
-        def guide(self, texts):
-            return Free(super().guide(texts), self._language.tokeniser)
+        def __init__(self, *args):
+            super().__init__(*args)
+            self.guide = Free(self.guide, self._language.tokeniser)
 
     if arm in FREE:
         writers.GuidedWriter = FreeWriter

@@ -177,34 +177,33 @@ class Language:
         return continuations
 
     def generate_guided(
-        self, row: list[int], guide: Any, max_tokens: int, keys: jax.Array, sampling: TokenSampling
-    ) -> list[tuple[list[int], Any]]:
-        """Continues one text several times, with the tokens that a guide, such as a grammar, allows at each step.
+        self, row: list[int], allowed: Callable[[int, Sequence[int]], np.ndarray], max_tokens: int, keys: jax.Array,
+        sampling: TokenSampling, ends: Iterable[int] = (),
+    ) -> list[list[int]]:  # fmt: skip
+        """Continues one text several times, with tokens that a function, such as a grammar's, allows.
 
-        `guide`: has `start`, a state; `ends`, tokens that end a text beside the model's; `allowed(state)`, the tokens
-        that may follow, at least one [V] bool; and `after(state, token)`, the state after a token that goes on. `keys`:
-        one per continuation [B]. Returns their tokens, without those that ended them, and the guide's last states.
+        `allowed`: (number of a continuation, its tokens so far) -> the tokens that may follow, at least one [V] bool;
+        called once per token. `keys`: one per continuation [B]. `ends`: tokens that end it beside the model's. Returns
+        the tokens of the continuations, without those that ended them.
         """
         _, _, context = next(self._batches([row], max_tokens))
         sampling = generation.as_arrays(sampling)
         reading, logits = self._begin(self.params, *context, max_tokens, len(keys))
-        ends = {*self.config.ends, *guide.ends}
-        states, written = [guide.start] * len(keys), [list[int]() for _ in keys]
-        running = [*range(len(keys))]
-        allowed = np.ones((len(keys), self.config.vocabulary), bool)
+        ends = {*self.config.ends, *ends}
+        written, running = [list[int]() for _ in keys], [*range(len(keys))]
+        masks = np.ones((len(keys), self.config.vocabulary), bool)
         for step in range(max_tokens):
             for number in running:  # while the model, on other threads, reads the tokens before
-                allowed[number] = guide.allowed(states[number])
-            tokens = self._draw(logits, allowed, keys, step, sampling)
+                masks[number] = allowed(number, written[number])
+            tokens = self._draw(logits, masks, keys, step, sampling)
             drawn = np.asarray(tokens)
             running = [number for number in running if drawn[number] not in ends]
             for number in running:
                 written[number].append(int(drawn[number]))
-                states[number] = guide.after(states[number], int(drawn[number]))
             if not running:
                 break
             reading, logits = self._read(self.params, reading, tokens)
-        return [*zip(written, states, strict=True)]
+        return written
 
     def save(self, directory: str | Path) -> None:
         """Writes model, tokeniser and format of conversations to a new directory, for `load_language` and others."""

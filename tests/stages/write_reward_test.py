@@ -17,12 +17,12 @@ from motif_jax.language.config import make_config
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.model import make_language_model
 from motif_jax.rewards.code.grammar import check
+from motif_jax.rewards.code.guide import longest_phrase
 from motif_jax.rewards.code.names import find_readable
-from motif_jax.rewards.code.recogniser import Grammar, longest_phrase
 from motif_jax.rewards.source import Setting, make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward import job, stages_of
+from motif_jax.stages.write_reward import job, stages_of, writers
 from motif_jax.stages.write_reward.writers import Attempt, Brief, GuidedWriter, ScriptedWriter, examples, talk
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
@@ -162,15 +162,25 @@ def with_random_model(path, letters="".join(map(chr, range(32, 127))), **values)
 @pytest.mark.quick
 def test_captions_that_a_model_cannot_spell_are_not_quoted(tmp_path):
     letters = "".join(map(chr, range(32, 127))).replace("Q", "")
-    config = viewed(with_random_model(tmp_path / "model", letters), "write_reward")
-    writer = GuidedWriter(config, Grammar(READABLE, narrow=True))
-    assert writer.guide(["You see a Queen.", "You see a door."]).speller.phrases == [
+    pytest.importorskip("llguidance", reason="needs llguidance: pip install motif_jax[language]")
+    guide = GuidedWriter(viewed(with_random_model(tmp_path / "model", letters), "write_reward"), READABLE).guide
+    guide.begin(["You see a Queen.", "You see a door."])
+    assert guide.phrases == [
         "You", "You see", "You see a", "You see a door.", "a", "a door.", "door.", "see", "see a", "see a door.",
     ]  # fmt: skip
 
 
+@pytest.mark.quick
+def test_a_missing_library_is_told_before_anything_starts(tmp_path, monkeypatch):
+    config, find = with_random_model(tmp_path / "model"), importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "llguidance" else find(name))
+    told = "writer=model needs the library llguidance: pip install 'motif_jax[language]' (--config.write_reward.writer)"
+    refusal(lambda: check_stage(write_reward, config), told)
+
+
 @pytest.mark.journey
 def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
+    pytest.importorskip("llguidance", reason="needs llguidance: pip install motif_jax[language]")
     config = with_random_model(tmp_path / "model", proposals=3, steps=2_000)
     _, found = run(config, tmp_path / "run")
     rows = [row for rows in found["rounds"] for row in rows]
@@ -179,6 +189,25 @@ def test_a_random_model_in_this_process_writes_programs_alone(tmp_path):
     assert not any(row["error"] for row in rows)
     assert all(check(row["program"], READABLE).root.of != "constant" for row in rows)
     assert run(config, tmp_path / "again")[1]["rounds"] == found["rounds"]
+
+
+@pytest.mark.quick
+def test_a_program_that_came_to_no_end_is_asked_for_again(tmp_path, monkeypatch):
+    pytest.importorskip("llguidance", reason="needs llguidance: pip install motif_jax[language]")
+    config = viewed(with_random_model(tmp_path / "model", proposals=3), "write_reward")
+    writer, attempts = GuidedWriter(config, READABLE), []
+    write, brief = writer.write, Brief("gold", "", READABLE, {}, [], texts=["You see gold"])
+
+    def write_little_first(brief, earlier, attempt):
+        attempts.append(attempt)
+        monkeypatch.setattr(writers, "MOST_TOKENS", 600 if attempt else 3)
+        return write(brief, earlier, attempt)
+
+    monkeypatch.setattr(writer, "write", write_little_first)
+    written = [job.propose(writer, brief, [], number, 9, tmp_path / f"{number}") for number in range(3)]
+    assert not any(error for _, error in written)
+    assert 1 < len(attempts) < 9
+    assert attempts == [*range(len(attempts))]  # those of a round are written together
 
 
 @pytest.mark.parametrize("level", ["DoorKey8", "KeyCorridor"])

@@ -1,4 +1,4 @@
-"""The language of reward programs: a table of its operators and functions, the parser, and a grammar for servers.
+"""The language of reward programs: a table of its operators and functions, the parser, and a grammar for models.
 
 `check` parses a program to a typed tree, and refuses what does not fit, with place and fix. A program is ASCII. `#`
 begins a comment, which ends with the line; line breaks count as blanks.
@@ -15,15 +15,12 @@ level. Parentheses make no node, but count as a level, so recursion is bounded w
 
 Each value is a number, a flag, a grid or a text. It is constant, of a moment (known before and after a step, such as
 the hero's gold) or of a step (such as `event_gold`, what the step changed). A flag counts as 0 or 1 in arithmetic.
-
-recogniser.py takes the types and forms of the table, too.
 """
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from motif_jax.config.table import shown
@@ -515,70 +512,182 @@ def _written(one: Expression, least: int = LOWEST) -> str:
     return text if strength >= least else f"({text})"
 
 
-# ---- for servers
+# ---- as a grammar, for servers and for a model in this process
 
 TYPES = {NUMBER: "number", FLAG: "flag", GRID: "grid", TEXTS: "text", CELLS: "cells"}  # in the names of rules
-STRENGTHS = (*sorted({one.strength for one in OPERATORS.values()}), 9)  # 9: no operator, or within parentheses
+OPERATED, STRONGEST = 0, 9  # strengths: by any operator, and by none
+STRENGTHS = (*sorted({row.strength for table in (OPERATORS, PREFIXES) for row in table.values()}), STRONGEST)
+WEAKEST = STRENGTHS[0]
+CHANGED = "changed"  # what a value belongs to that, in a narrow grammar, no function of changes takes
+CLASSES = {(MOMENT,): "m", CHANGING: "s", (*CHANGING, CHANGED): "c", (*ORDER, CHANGED): ""}  # in the names of rules
+*_, VARYING, ANYTHING = CLASSES
+NARROW_LEVELS = 6  # of the tree, in a narrow grammar
+MOST_IN_SUM, MOST_IN_CHAIN = 8, 3  # operands of equal operators in a row there: at the top, and below
+MOST_CELLS = 100  # that can be named along an axis
+NO_RULE = "none"  # what refers to it is left out
+CHARACTER = "[!#-\\[\\]-~]"
 SPELT = {  # rules; a rule is a list of alternatives
-    "s": ['" "?'], "number": ['[0-9]{1,6} ("." [0-9]{1,6})?'], "index": ["[0-9]{1,6}", '"(" index ")"'],
-    "divisor": ["number", '"-" divisor', '"(" divisor ")"'],
-    "word": [f'"\\"" [ !#-\\[\\]-~]{{1,{MOST_CHARACTERS}}} "\\""', '"(" word ")"'],
-}  # fmt: skip
+    "s": ['" "?'],
+    "number": ['[0-9]{1,6} ("." [0-9]{1,6})?'],
+    "constant": ["number", '"-" s number'],
+    "positive": ['[1-9] [0-9]{0,5} ("." [0-9]{1,6})?', '"0." [0-9]{0,5} [1-9]'],
+    "divisor": ["positive", '"-" s positive'],
+    "word": [f'"\\"" " "? {CHARACTER} ({CHARACTER} | " "){{0,{MOST_CHARACTERS - 2}}} "\\""'],
+}
 FIXED = re.compile(r'"(?:[^"\\]|\\.)*"|\[(?:[^\]\\]|\\.)*\]')  # what is no name of a rule
-BY_FORMS = {(NAMED,): "name", (WORD,): "word", (ZERO, LITERAL): "index"}
 
 
-def as_ebnf(readable: Readable) -> str:
+def as_ebnf(readable: Readable, narrow: bool = False) -> str:
     """The programs of a world as a context-free grammar: the EBNF of xgrammar, which is llama.cpp's GBNF.
 
     There is one rule per type and strength. It cannot say how many nodes and levels a program has, nor which values
     change; at most one blank stands between two terminals.
+
+    `narrow`: for small models, which repeat themselves and do not come to an end. There is also one rule per level, and
+    per what values belong to; few equal operators are in a row. What adds no meaning is left out: nothing is computed
+    of constants alone, parentheses are around operators, texts in quotes are only in `says`, and the argument of a
+    function of changes has neither another one nor a sum or product with a flag.
     """
-    names = {type_: [f'"{name}"' for name, entry in readable.entries.items() if entry.type == type_] for type_ in TYPES}
-    weakest, *_, strongest = STRENGTHS
-    rules = SPELT | {"name": [*names[TEXTS], '"(" name ")"'], "root": [_any_of(NUMERIC, weakest)]}
-    for type_, called in TYPES.items():
-        for strength, stronger in itertools.pairwise(STRENGTHS):
-            rules[f"{called}{strength}"] = [f"{called}{stronger}", *_operated(type_, strength, stronger)]
-        plain = {NUMBER: ["number"], TEXTS: ["word"]}.get(type_, [])
-        for name, prefix in PREFIXES.items():
-            if prefix.result == type_:
-                operand = _any_of(prefix.takes, min(one for one in STRENGTHS if one >= prefix.strength))
-                plain.append(f'"{name}{" " * name.isalpha()}" s {operand}')
-        calls = [call for name, one in FUNCTIONS.items() if one.result == type_ for call in _calls(name, one)]
-        rules[f"{called}{strongest}"] = [*plain, *names[type_], *calls, f'"(" s {called}{weakest} s ")"']
+    rules = _Rules(readable, narrow)
+    rules.ways["root"] = [rules.value(NUMERIC, VARYING if narrow else ANYTHING, NARROW_LEVELS)]
     finite, count = set[str](), -1  # rules from which a text can be made: without grids, not all can
     while len(finite) > count:
         count = len(finite)
-        finite |= {name for name, ways in rules.items() if any(_refers(way) <= finite for way in ways)}
-    kept = {name: [way for way in rules[name] if _refers(way) <= finite] for name in rules if name in finite}
+        finite |= {name for name, ways in rules.ways.items() if any(_refers(way) <= finite for way in ways)}
+    kept = {name: [way for way in rules.ways[name] if _refers(way) <= finite] for name in rules.ways if name in finite}
     return "\n".join(f"{name} ::= {' | '.join(ways)}" for name, ways in kept.items())
 
 
 def _refers(way: str) -> set[str]:
-    return {*re.findall("[a-z][a-z0-9-]*", FIXED.sub("", way))}
+    return {*re.findall("[a-z][a-z0-9]*", FIXED.sub("", way))}
 
 
-def _any_of(types: tuple[str, ...], strength: int) -> str:
-    ways = " | ".join(f"{TYPES[type_]}{strength}" for type_ in types)
-    return ways if len(types) == 1 else f"({ways})"
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
-def _operated(type_: str, strength: int, stronger: int) -> list[str]:
-    """The ways to make a value of a type by operators of a strength."""
-    ways: dict[tuple[str, str, bool], list[str]] = {}  # by the operands, and whether it can be a left one: 1 + 2 + 3
-    for name, operator in OPERATORS.items():
-        for lefts, rights, result in operator.rules:
-            if (operator.strength, result) == (strength, type_):
-                left, right = _any_of(lefts, stronger), _any_of(rights, stronger)
-                text = f'" {name} "' if name.isalpha() else f's "{name}" s'
-                way = f"{text} {'divisor' if operator.divides else right}"
-                ways.setdefault((left, right, result in lefts), []).append(way)
-    return [f"{left} ({' | '.join(rest)}){'+' * is_chain}" for (left, _, is_chain), rest in ways.items()]
+def _either(ways: Iterable[str]) -> str:
+    listed = [*ways] or [NO_RULE]
+    return listed[0] if len(listed) == 1 else f"({' | '.join(listed)})"
 
 
-def _calls(name: str, function: Function) -> Iterator[str]:
-    for count in range(function.least, len(function.args) + 1):
-        args = function.args[-count:] if name == "says" else function.args[:count]
-        inner = ' s "," s '.join(BY_FORMS.get(arg.forms) or _any_of(arg.types, STRENGTHS[0]) for arg in args)
-        yield f'"{name}" s "(" s {inner} s ")"'
+def _next(strength: int) -> int:
+    return min(one for one in STRENGTHS if one > strength)
+
+
+class _Rules:
+    """Rules, which are made where others refer to them; `of`: what values may belong to, one of CLASSES."""
+
+    def __init__(self, readable: Readable, narrow: bool):
+        self._readable, self._narrow = readable, narrow
+        self.ways = {name: [*ways] for name, ways in SPELT.items()}
+
+    def value(self, types: Sequence[str], of: tuple[str, ...], level: int, strength: int = WEAKEST) -> str:
+        """Refers to values of some types, which are made by operators of at least this strength."""
+        rules = [self._rule(type_, of, level, strength) for type_ in types]
+        return rules[0] if len(rules) == 1 else self._any_of("or".join(rules), rules)
+
+    def _any_of(self, name: str, ways: list[str]) -> str:
+        """A rule of its own, so that alternatives of which no text can be made are left out."""
+        self.ways[name] = ways
+        return name
+
+    def _rule(self, type_: str, of: tuple[str, ...], level: int, strength: int) -> str:
+        name = f"{TYPES[type_]}{strength}{CLASSES[of]}{level if self._narrow else ''}"
+        if name not in self.ways:
+            ways = self.ways[name] = list[str]()  # they may refer to the rule itself
+            if strength == STRONGEST:
+                ways += self._operands(type_, of, level)
+            elif strength == OPERATED:
+                ways += (way for any_one in STRENGTHS[:-1] for way in self._operated(type_, of, level, any_one))
+            else:
+                ways += [self._rule(type_, of, level, _next(strength)), *self._operated(type_, of, level, strength)]
+        return name
+
+    def _operated(self, type_: str, of: tuple[str, ...], level: int, strength: int) -> Iterator[str]:
+        """The ways to make a value by operators of a strength, whose operands have a level less."""
+        if level == 1 and self._narrow:
+            return
+        for name, prefix in PREFIXES.items():
+            if (prefix.strength, prefix.result) == (strength, type_):
+                yield f'"{name}{" " * name.isalpha()}" s {self.value(prefix.takes, of, level - 1, strength)}'
+        operators = dict[tuple[tuple[str, ...], tuple[str, ...]], list[str]]()  # by their operands
+        for name, operator in OPERATORS.items():
+            for lefts, rights, result in operator.rules:
+                if (operator.strength, result) == (strength, type_) and not (self._narrow and TEXTS in lefts):
+                    both = (lefts, rights) if type_ != NUMBER or CHANGED in of else (NUMBERS, NUMBERS)
+                    operators.setdefault(both, []).append(name)
+        most = MOST_IN_SUM if level == NARROW_LEVELS else MOST_IN_CHAIN
+        for (lefts, rights), names in operators.items():
+            ways = [*self._values([Argument("", lefts), Argument("", rights)], of, level - 1, _next(strength))]
+            for left, right in ways:
+                # A constant is not divided, as the divisor is one, too.
+                step = _steps([one for one in names if left != "constant" or not OPERATORS[one].divides], right)
+                if type_ in lefts:  # 1 + 2 + 3
+                    step += f" {_steps(names, ways[0][1])}{f'{{0,{most - 2}}}' if self._narrow else '*'}"
+                yield f"{left} {step}"
+
+    def _operands(self, type_: str, of: tuple[str, ...], level: int) -> Iterator[str]:
+        """The ways to make a value without an operator."""
+        yield from self._names(type_, of)
+        if CONSTANT in of:
+            yield from {NUMBER: ["number"], TEXTS: ["word"]}.get(type_, [])
+        if level == 1 and self._narrow:
+            return
+        yield f'"(" s {self.value([type_], of, level, OPERATED if self._narrow else WEAKEST)} s ")"'
+        for name, function in FUNCTIONS.items():
+            if function.result == type_:
+                for inner in map(' s "," s '.join, self._arguments(name, function, of, level - 1)):
+                    yield f'"{name}" s "(" s {inner} s ")"'
+
+    def _names(self, type_: str, of: Sequence[str]) -> Iterator[str]:
+        return (_quoted(name) for name, one in self._readable.entries.items() if one.type == type_ and one.of in of)
+
+    def _arguments(self, name: str, function: Function, of: tuple[str, ...], level: int) -> Iterator[list[str]]:
+        """The ways to write the arguments of a function."""
+        if name == "at":
+            grids = [(_quoted(one), entry.shape) for one, entry in self._readable.entries.items()
+                     if entry.type == GRID and entry.of in of]  # fmt: skip
+            for shape in dict.fromkeys(shape for _, shape in grids):
+                yield [_either(one for one, its in grids if its == shape), *map(self._index, shape)]
+            return
+        for count in range(function.least, len(function.args) + 1):
+            args = function.args[-count:] if name == "says" else function.args[:count]
+            made = SAID.of if args == (QUOTED,) else CHANGED if function.of and args else function.of
+            known = name != "still" or self._readable.still
+            few = not self._narrow or count < function.least + 2
+            if known and few and (not made or made in of):
+                yield from self._values(args, of, level)
+
+    def _index(self, size: int) -> str:
+        cells = min(size, MOST_CELLS)
+        return self._any_of(f"below{cells}", [_quoted(str(one)) for one in range(cells)])
+
+    def _values(
+        self, args: Sequence[Argument], of: tuple[str, ...], level: int, strength: int = WEAKEST
+    ) -> Iterator[list[str]]:
+        """The ways to write several values; in a narrow grammar, constants are only beside what is none."""
+
+        def refer(arg: Argument) -> str:
+            if arg == QUOTED:
+                return "word"
+            if arg in (TEXT_NAME, GRID_NAME):  # grids are those of `distance`
+                seen = [_quoted(name) for name in self._readable.viewpoints]
+                return _either(one for one in self._names(arg.types[0], of) if arg == TEXT_NAME or one in seen)
+            return self.value(arg.types, of if arg.of == ORDER or not self._narrow else arg.of, level, strength)
+
+        plain = [*map(refer, args)]
+        loose = [
+            self._narrow and arg.takes(NUMBER, CONSTANT, LITERAL) for arg in args
+        ]  # may be constants beside others
+        either = [self._any_of(f"{one}orconstant", [one, "constant"]) if may_be else one
+                  for one, may_be in zip(plain, loose, strict=True)]  # fmt: skip
+        for place in [place for place in range(len(args)) if all(loose[:place])] or [0]:
+            yield [*["constant"] * place, *plain[place : place + 1], *either[place + 1 :]]
+
+
+def _steps(names: Sequence[str], right: str) -> str:
+    """Operators with their right operand."""
+    texts = {name: f'" {name} "' if name.isalpha() else f's "{name}" s' for name in names}
+    ways = [f"{texts[name]} {'divisor' if OPERATORS[name].divides else right}" for name in names]
+    return f"({' | '.join(ways)})"

@@ -43,7 +43,7 @@ class WriteReward:
         SCRIPTED,
         Text((SCRIPTED, "server", MODEL)),
         "scripted: templates over the goal's words; server: the model behind annotate.server; model: annotate.model in "
-        "this process, which can write nothing but programs",
+        "this process, which is held to the grammar",
         decides=True,
     )
     goal: str = value("", Text(longest=2000), "the goal in one sentence; empty: that of annotate.goal", decides=True)
@@ -65,12 +65,7 @@ class WriteReward:
     revisions: int = value(
         2, Whole(0, 20), "further rounds, in which the writer sees the results of the previous one", decides=True
     )
-    attempts: int = value(
-        3,
-        Whole(1, 20),
-        "attempts per program; one with an error is asked for again, but not of "
-        "writer=model, whose texts are all programs",
-    )
+    attempts: int = value(3, Whole(1, 20), "attempts per program; one with an error is asked for again")
     told: str = value(
         "diagnoses", Text(("diagnoses", "metrics")), "what the writer reads of a program: findings with their moments "
         "and episodes, or figures alone", decides=True,
@@ -119,6 +114,7 @@ class WriteConfig(EvaluateConfig, AnnotateConfig):
 def check(config: WriteConfig) -> None:
     """Raises UserError for values that cannot work."""
     from motif_jax.actors.players import parse_scripted
+    from motif_jax.rewards.code.guide import check_library
     from motif_jax.rewards.code.names import find_readable
 
     world = check_world(config.env)
@@ -134,8 +130,10 @@ def check(config: WriteConfig) -> None:
         )
     if config.write_reward.writer not in (SCRIPTED, MODEL):
         check_server(config.annotate.server)
-    if config.write_reward.writer == MODEL and not config.annotate.model:
-        raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
+    if config.write_reward.writer == MODEL:
+        check_library("writer=model", f"{FLAG}.writer")
+        if not config.annotate.model:
+            raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
     if config.write_reward.train_for_env_steps:
         names = [*keys_of(world.figures), *rules_of(world).names]
         for by in config.write_reward.figures:

@@ -28,8 +28,8 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import esc, table, tiles
 from motif_jax.rewards.code.grammar import Program, ProgramError, check
+from motif_jax.rewards.code.guide import is_plain, longest_phrase
 from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, TEXTS, Readable, find_readable
-from motif_jax.rewards.code.recogniser import is_plain, longest_phrase
 from motif_jax.rewards.code.running import ALWAYS, Runner
 from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.rewards.source import Arrays, Setting

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from motif_jax.annotation.backends import MODEL_FLAG, read_json, server_key
 from motif_jax.annotation.client import KEY, PATH, URL, find_model
 from motif_jax.rewards.code.grammar import FUNCTIONS, MOST_LEVELS, MOST_NODES, NUMERIC, as_ebnf
+from motif_jax.rewards.code.guide import ProgramGuide, is_plain, longest_phrase
 from motif_jax.rewards.code.names import MOMENT, NUMBER, Readable
-from motif_jax.rewards.code.recogniser import Grammar, ProgramGuide, Speller, is_plain, longest_phrase, pieces_of
 from motif_jax.stages.write_reward import MODEL, PLAIN, SCRIPTED, WriteConfig
 from motif_jax.structs import UserError, naming
 from motif_jax.system.http import HttpClient
 
 FENCE = re.compile(r"```[a-z]*\n(.*?)```", re.DOTALL)
 LONGEST = 4_000  # characters of an answer that are read
-MOST_TOKENS = 144  # of a program by a model in this process
+MOST_TOKENS = 192  # of a program by a model in this process
 MOST_SAID = 1_000  # characters of what came of a program, for such a model
 MOST_CAPTIONS = 12  # for such a model; those of preferred episodes first
 AGAINST = re.compile(r"\b(never|not|no|without|avoid)\b|n't")
@@ -162,46 +163,44 @@ def messages(brief: Brief, earlier: Sequence[Attempt], held: bool = False) -> li
 
 
 class GuidedWriter(Writer):
-    """A language model in this process, which cannot write anything but programs.
+    """A language model in this process, which chooses each token among those that the grammar allows."""
 
-    At each token, it chooses among those after which the text can still become a program of this world. A program that
-    is longer than MOST_TOKENS is completed in the shortest way.
-    """
-
-    def __init__(self, config: WriteConfig, grammar: Grammar):
+    def __init__(self, config: WriteConfig, readable: Readable):
         from motif_jax.language.generation import TokenSampling  # loads JAX
         from motif_jax.language.loaded import load_language
 
+        model = config.annotate.model
         with naming(MODEL_FLAG):
-            self._language = load_language(config.annotate.model)
+            self._language = load_language(model)
         if self._language.config.is_encoder_decoder:
-            raise UserError(f"{config.annotate.model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
+            raise UserError(f"{model!r} is an encoder-decoder: choose another model ({MODEL_FLAG})")
         tokeniser, self._chat = self._language.tokeniser, self._language.chat_format
-        self._ends = (*self._language.config.ends, *(self._chat.end(tokeniser) if self._chat else ()))
-        self._config, self._grammar = config, grammar
-        self._sampling = TokenSampling(max(config.annotate.sampling.temperature, 0.7))
-        self._texts = list[str]()  # of the current round
+        ends = [*self._language.config.ends, *(self._chat.end(tokeniser) if self._chat else ())]
+        self.guide = ProgramGuide(readable, tokeniser, ends, self._language.config.vocabulary, model)
+        self._config, self._sampling = config, TokenSampling(max(config.annotate.sampling.temperature, 0.7))
         self._round = -1  # programs before it
+        self._written, self._asked = list[list[str]](), Counter[int]()  # in the current round; by number of a program
 
     def propose(self, brief: Brief, earlier: Sequence[Attempt], number: int) -> str:
-        """See `Writer`; the programs of a round are written together."""
+        """See `Writer`; the programs of a round are written together, and so are those in place of refused ones."""
+        if self._round != len(brief.tried):
+            self._round, self._written, self._asked = len(brief.tried), [], Counter()
+        attempt = self._asked[number]
+        self._asked[number] += 1
+        if attempt == len(self._written):
+            self._written.append(self.write(brief, earlier, attempt))
+        return self._written[attempt][number]
+
+    def write(self, brief: Brief, earlier: Sequence[Attempt], attempt: int) -> list[str]:
+        """Writes all programs of a round."""
         import jax
 
-        if self._round != len(brief.tried):
-            key = jax.random.fold_in(jax.random.key(self._config.seed), len(brief.tried))
-            row, guide = self._encode(talk(brief, earlier)), self.guide(brief.texts)
-            keys = jax.random.split(key, self._config.write_reward.proposals)
-            written = self._language.generate_guided(row, guide, MOST_TOKENS, keys, self._sampling)
-            self._texts = [guide.text(tokens, spelling) for tokens, spelling in written]
-            self._round = len(brief.tried)
-        return self._texts[number]
-
-    def guide(self, texts: Sequence[str]) -> ProgramGuide:
-        """Which tokens may follow; `texts`: see `Speller`."""
-        language, model = self._language, self._config.annotate.model
-        characters = {*pieces_of(language.tokeniser, self._ends)}
-        speller = Speller(self._grammar, [text for text in texts if {*text} <= characters])
-        return ProgramGuide(speller, language.tokeniser, model, self._ends, language.config.vocabulary)
+        key = jax.random.fold_in(jax.random.key(self._config.seed), len(brief.tried))
+        keys = jax.random.split(jax.random.fold_in(key, attempt), self._config.write_reward.proposals)
+        row, guide = self._encode(talk(brief, earlier)), self.guide
+        guide.begin(brief.texts)
+        written = self._language.generate_guided(row, guide.allowed, MOST_TOKENS, keys, self._sampling, guide.ends)
+        return [*map(guide.text, written)]
 
     def _encode(self, messages: list[dict[str, str]]) -> list[int]:
         tokeniser, most = self._language.tokeniser, self._language.config.max_positions
@@ -264,8 +263,7 @@ def open_writer(config: WriteConfig, readable: Readable) -> Writer:
     if config.write_reward.writer == SCRIPTED:
         return ScriptedWriter()
     if config.write_reward.writer == MODEL:
-        # Small models do not come to an end by themselves, so they have fewer nodes.
-        return GuidedWriter(config, Grammar(readable, 32, narrow=True))
+        return GuidedWriter(config, readable)
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
     grammar = {"grammar": as_ebnf(readable)}
