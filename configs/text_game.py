@@ -147,6 +147,8 @@ def choosing(config: ConfigDict, model: str) -> None:
     policy.milestone_every_steps = 0
     if model:
         policy.language.model = model
+        # With sums of log-probabilities it hardly explores: one of the cellar's moves has 0.99 at the start.
+        policy.language.formula = "mean"
         policy.dtype = "bfloat16"
         policy.learning_rate = 3e-5  # with a warm-up: the values of the recipe of glam.py
         policy.learning_rate_warmup = 40
