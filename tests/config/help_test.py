@@ -5,7 +5,7 @@ from conftest import ROOT, get_config
 
 from motif_jax.config.table import ALWAYS, describe, flatten, keys
 from motif_jax.envs.nethack.tasks import TASKS
-from motif_jax.experiment import plugin_sections, tables
+from motif_jax.experiment import tables
 
 pytestmark = pytest.mark.quick
 
@@ -34,12 +34,3 @@ def test_help_lists_its_topics_and_shows_a_configs_values():
     assert "--config.policy.clip_c=1.0\n" in describe("policy", tables(), {})
     assert "--config.policy.clip_c=2.0\n" in describe("policy", tables(), {"policy.clip_c": 2.0})
     assert "--config.policy.num_workers=usable_cores()\n" in describe("all", tables(), {})
-
-
-def test_pages_of_features_have_the_tables_of_their_values():
-    """`motif-jax --help=markdown:NAME` between two comments."""
-    for page in (ROOT / "docs").rglob("*.md"):
-        between = re.compile(r"<!-- values of (\w+) -->\n(.*?)\n<!-- end -->", re.DOTALL)
-        for name, table in between.findall(page.read_text()):
-            assert name in plugin_sections()
-            assert table == describe(f"markdown:{name}", tables(), {}), f"{page.name} shows other values of {name}"
