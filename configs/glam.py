@@ -63,7 +63,7 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
     config.stages = ("train_policy", "evaluate", "report")  # the game rewards the policy: no pairs, no learnt reward
     config.env.world = "babyai"
     config.env.babyai.level = LEVELS.get(level, level)
-    config.evaluate.beside = "random,bot"  # the lowest and the highest return to expect
+    config.evaluate.baselines = "random,bot"  # the lowest and the highest return to expect
     config.evaluate.replays = "toughest,best,worst"  # the best episode is over after one or two steps
 
     policy = config.policy
@@ -131,7 +131,7 @@ def pretrained(config: ConfigDict, words: list[str]) -> None:
     config.evaluate.episodes = 200
     if "French" not in config.env.babyai.level:  # the controls change English words
         config.evaluate.controls = "grounding"
-    config.evaluate.beside = "random"
+    config.evaluate.baselines = "random"
     policy = config.policy
     policy.language.model = "smollm2"
     policy.dtype = "bfloat16"

@@ -80,7 +80,7 @@ def get_config(argument: str = "goto_small") -> ConfigDict:
     policy.save_every_s = 60.0  # of four minutes
     policy.save_every_steps = 10_000  # of 49,152
     policy.milestone_every_steps = 0  # a short run needs only the last checkpoints
-    config.evaluate.beside = "random,bot,@0" if reads else "random,bot"  # @0: the network before it played
+    config.evaluate.baselines = "random,bot,@0" if reads else "random,bot"  # @0: the network before it played
     if reads and config.env.babyai.level not in FRENCH_LEVELS:  # rewordings replace English words
         config.evaluate.variations = ";".join(f"rewording={name}" for name in REWORDINGS)
     config.evaluate.games_per_worker = 8  # few episodes, so few at a time

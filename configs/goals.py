@@ -45,7 +45,7 @@ def get_config(argument: str = "gold") -> ConfigDict:
         config.env.stairs_message = True  # a step onto stairs has a message, which the reward can value
         config.reward.labels = "auto"  # degrees
         config.policy.sources = f"learnt,{config.policy.sources}"
-        config.policy.pay = "share"
+        config.policy.intrinsic_form = "relative"
     if argument in ("stairs", "progress"):
         # Before agents find stairs, the key for going down only wastes steps, but they must not unlearn it.
         config.policy.sources = "learnt,explore:0.02,event_idle:-0.005"
@@ -56,6 +56,6 @@ def get_config(argument: str = "gold") -> ConfigDict:
     if not switch:
         config.policy.train_for_env_steps = 2_500_000
         config.policy.train_for_seconds = 0.0
-    config.evaluate.beside = "random"
+    config.evaluate.baselines = "random"
     config.evaluate.episodes = 200
     return config

@@ -46,6 +46,6 @@ def get_config(argument: str = "score") -> ConfigDict:
         config.policy.rollout_length = 8
         config.policy.batch_size = 64
         config.policy.warmup_steps = 50
-        config.policy.pay = "reward"  # such a reward may have no caption to pay shares of
+        config.policy.intrinsic_form = "thresholded"  # such a reward may have no caption to pay shares of
         config.policy.log_every_s = 1.0
     return config

@@ -154,7 +154,7 @@ def wordle(config: ConfigDict) -> None:
         section.validation_share = 0.01  # 5,000 games
     config.train_values.expectile = 0.8  # V near the best recorded continuations
     config.decoding.max_tokens = 6  # five letters and the end mark
-    config.evaluate.beside = "candidate,optimal"
+    config.evaluate.baselines = "candidate,optimal"
 
 
 def dialogue(config: ConfigDict) -> None:
@@ -164,7 +164,7 @@ def dialogue(config: ConfigDict) -> None:
     config.collect.transcripts = 100_000
     config.language.width, config.language.layers, config.language.heads = 256, 4, 8  # small; the paper's was GPT-2
     config.decoding.max_tokens = 40  # for one question
-    config.evaluate.beside = "asker,checker"
+    config.evaluate.baselines = "asker,checker"
 
 
 def comments(config: ConfigDict) -> None:
@@ -174,7 +174,7 @@ def comments(config: ConfigDict) -> None:
     config.collect.transcripts = 100_000
     config.language.width, config.language.layers, config.language.heads = 256, 4, 8  # small; the paper's was GPT-2
     config.train_language.max_length = config.train_values.max_length = 128  # for a post and its comment
-    config.evaluate.beside = "kind,rude"
+    config.evaluate.baselines = "kind,rude"
 
 
 def maze(config: ConfigDict) -> None:
@@ -203,4 +203,4 @@ def maze(config: ConfigDict) -> None:
     if recipe_of(values.recipe).per_token:
         config.decoding.betas = "16,128"  # a move is worth 1/20
     config.evaluate.episodes = 104  # four from each cell, on average
-    config.evaluate.beside = "random,optimal"
+    config.evaluate.baselines = "random,optimal"

@@ -29,6 +29,6 @@ def get_config(argument: str = "reward_free,retrieval") -> ConfigDict:
     config.policy.save_every_s = 60.0  # of 400
     config.policy.online.message = "lt_cnn_small"  # for CPUs
     config.policy.online.learning_rate = 1e-3  # few labels, so few lessons: larger steps
-    config.policy.online.lessons_early = 4  # lessons share the CPU with the games
+    config.policy.online.updates_early = 4  # lessons share the CPU with the games
     config.policy.online.batch_size = 64
     return config

@@ -63,5 +63,5 @@ def nethack() -> ConfigDict:
     policy.control.anneal_exploration_to = 1e-5
     policy.control.bootstrap_on_switch = False
     policy.train_for_env_steps = 10_000_000
-    config.evaluate.beside = "random,#learnt,#gold,#stairs"
+    config.evaluate.baselines = "random,#learnt,#gold,#stairs"
     return config

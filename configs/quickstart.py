@@ -49,7 +49,7 @@ def on_gpu(config: ConfigDict) -> ConfigDict:
     config.env.stairs_message = True  # a step onto stairs has a message, which the reward can value
     config.reward.labels = "auto"  # degrees, so that small steps stay small
     config.policy.sources = "learnt,explore:0.02,event_idle:-0.005"
-    config.policy.pay = "share"
+    config.policy.intrinsic_form = "relative"
     config.policy.intrinsic_coefficient = 5.0
     config.policy.exploration_coefficient = 0.02
     config.policy.anneal_exploration_to = 0.2

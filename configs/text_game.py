@@ -49,7 +49,7 @@ def get_config(argument: str = "maze") -> ConfigDict:
     config = defaults()
     config.env.world = world
     config.env.max_episode_steps = MOST_STEPS
-    config.evaluate.beside = "random"
+    config.evaluate.baselines = "random"
     config.evaluate.replays = "toughest,best,worst"
     (choosing if "choose" in words else writing)(config, "smollm2" if "smollm2" in words else "")
     return config

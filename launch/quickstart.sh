@@ -291,7 +291,7 @@ if [ "$example" = options ]; then
 Watch it play:
   python -m motif_jax.launch $config --stage=visualize
 Each option alone, beside their controller:
-  python -m motif_jax.launch $config --stage=evaluate,report --config.evaluate.beside=random,#gold,#stairs
+  python -m motif_jax.launch $config --stage=evaluate,report --config.evaluate.baselines=random,#gold,#stairs
 EOF
   exit
 fi

@@ -98,7 +98,7 @@ def test_a_dry_run_reads_policies_rewards_and_language_models_without_jax(tmp_pa
     given = {
         "annotate.backend": "model", "annotate.model": model, "annotate.mode": "score", "annotate.prompt": "examples",
         "annotate.cache_dir": "", "language.model": model, "policy.init_from": RELEASE, "policy.reward_dir": RELEASE,
-        "evaluate.beside": f"random,{RELEASE}",
+        "evaluate.baselines": f"random,{RELEASE}",
     }  # fmt: skip
     command = [f"--config.{name}={value}" for name, value in given.items()]
     stages = ("annotate", "train_policy", "evaluate", "train_language")

@@ -61,7 +61,7 @@ def test_no_stage_passes_on_what_others_wrote(tmp_path, capfd, monkeypatch):
     config.collect.dataset = str(source)
     config.annotate.update(backend="server", cache_dir=str(base / "answers"), goal=f"please {ESCAPE}", both_orders=0.0)
     config.reward.update(num_epochs=1, message="lt_cnn_small")
-    config.evaluate.update(policy="random", beside="", episodes=2, num_workers=0, games_per_worker=2)
+    config.evaluate.update(policy="random", baselines="", episodes=2, num_workers=0, games_per_worker=2)
     config.visualize.replay = str(workdir / "film.npz")
     stages = ["collect", "annotate", "train_reward", "evaluate", "report", "visualize"]
     refused = []

@@ -275,7 +275,7 @@ def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp
 
 @pytest.mark.parametrize(("example", "config", "hint"), [
     ("ilql", "ilql_quickstart.py", "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4"),
-    ("options", "options.py", "--config.evaluate.beside=random,#gold,#stairs"),
+    ("options", "options.py", "--config.evaluate.baselines=random,#gold,#stairs"),
     ("code", "code_quickstart.py:doorkey", "--config.policy.sources=code:MY.reward"),
     ("code:gold", "code_quickstart.py:gold", "--config.write_reward.writer=server"),
     ("oni --goal=gold", "oni_quickstart.py", "bash launch/quickstart.sh oni --goal="),

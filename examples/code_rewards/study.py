@@ -50,7 +50,7 @@ ARMS = {  # the writer in words, and values of write_reward; None: no program is
     "free_first": ("the model without the grammar, first round", {"writer": "model", "revisions": 0}),
     "diagnoses": ("the model under the grammar, after diagnoses", {"writer": "model"}),
     "free": ("the model without the grammar, after diagnoses", {"writer": "model"}),
-    "metrics": ("the model under the grammar, told metrics alone", {"writer": "model", "told": "metrics"}),
+    "metrics": ("the model under the grammar, told metrics alone", {"writer": "model", "feedback": "metrics"}),
 }
 FREE = ("free_first", "free")
 LIKE = {"first": "diagnoses", "metrics": "diagnoses", "free_first": "free"}  # whose first round is the same
@@ -156,7 +156,7 @@ def config_of(options):
         "num_workers": 0, "games_per_worker": 32, "groups": 1, "synchronous": True, "extrinsic_coefficient": 1.0,
         "train_for_seconds": 0.0, "train_for_env_steps": options.steps, "tensorboard": False, **PPO,
     })  # fmt: skip
-    config.evaluate.update({"num_workers": 0, "episodes": options.episodes, "beside": "", "replays": ""})
+    config.evaluate.update({"num_workers": 0, "episodes": options.episodes, "baselines": "", "replays": ""})
     return config
 
 

@@ -89,7 +89,7 @@ def run_arm(options, arm, seed):
             player = f"@{min(step for step in checkpoint_steps(checkpoints) if step >= steps)}"
         games = options.games if protocol == TASK else options.challenge_games
         flags = [f"--config.evaluate.{name}={value}" for name, value in
-                 {"policy": player, "beside": "", "protocol": protocol, "episodes": games}.items()]  # fmt: skip
+                 {"policy": player, "baselines": "", "protocol": protocol, "episodes": games}.items()]  # fmt: skip
         launch(options, base, seed, folder, "evaluate", *flags, *given)
         row = {"arm": arm, "seed": seed, "protocol": protocol, "steps": steps}
         append(options.home / ROWS, row | figures_of(folder, player, protocol))

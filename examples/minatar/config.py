@@ -27,5 +27,5 @@ def get_config() -> ConfigDict:
     config.policy.intrinsic_coefficient = 0.0
     config.policy.train_for_env_steps = 2_000_000
     config.evaluate.episodes = 100
-    config.evaluate.beside = "random"
+    config.evaluate.baselines = "random"
     return config

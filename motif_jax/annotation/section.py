@@ -117,9 +117,9 @@ class AnnotateSection:
     compare_with: str = value("", NAME_LIST, "measure agreement with these annotations of the dataset: name,name")
     max_pairs: int = value(0, Whole(0, 10**12), "annotate only this many pairs, as a trial; 0: all")
     order: str = value(
-        "as_now",
-        Text(("as_now", "random", "disagreement")),
-        "order of the questions: as_now: by caption; random; disagreement: those on which small reward models "
+        "by_caption",
+        Text(("by_caption", "random", "disagreement")),
+        "order of the questions: by_caption; random; disagreement: those on which small reward models "
         "disagree come first",
     )
     rounds: int = value(4, Whole(1, 1000), "order disagreement: rounds, between which the reward models are trained")

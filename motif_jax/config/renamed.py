@@ -20,8 +20,19 @@ RENAMED = {  # the old name: the new one
     "policy.replay.minibatch_size": "drrn.minibatch_size",
     "policy.online.audit_every_steps": "audit.every_steps",
     "policy.online.vectors": "words.vectors",
+    "policy.online.lessons_early": "policy.online.updates_early",
+    "policy.online.lessons_late": "policy.online.updates_late",
+    "policy.pay": "policy.intrinsic_form",
+    "evaluate.beside": "evaluate.baselines",
+    "write_reward.told": "write_reward.feedback",
 }
-CHOICES: dict[str, dict[str, str]] = {}  # by the new name of a value: its old choices, and the new ones
+CHOICES = {  # by the new name of a value: its old choices, and the new ones
+    "annotate.order": {"as_now": "by_caption"},
+    "policy.control.heads": {"in_effect": "active"},
+    "policy.intrinsic_form": {"reward": "thresholded", "share": "relative"},
+    "policy.online.when_down": {"go_on": "continue"},
+    "train_values.start": {"new_trunk": "fresh_trunk", "new": "fresh"},
+}
 FLAG = re.compile(r"(--?(?:no)?config\.)([^=]*)(=.*)?", re.DOTALL)
 
 

@@ -353,14 +353,15 @@ def make_mix(section: RewardsSection, reward: Reward | None) -> Mix:
     threshold, best = float("-inf"), 0.0
     if reward and section.threshold_quantile >= 0:
         threshold = reward.statistics.quantile(section.threshold_quantile)
-    if reward and section.pay == "share":
+    if reward and section.intrinsic_form == "relative":
         if reward.reads_only_messages and reward.statistics.anchor is not None:
             often = reward.counts >= min(LEAST_TIMES, int(reward.counts.max(initial=0)))
             best = float(reward.table().normalised[often].max(initial=0))
         if best <= 0:
             raise UserError(
                 "shares of the best reward need a reward that reads messages alone, and pays a moment without a "
-                "message 0 and others more: train one with --config.reward.anchor=neutral (--config.policy.pay)"
+                "message 0 and others more: train one with --config.reward.anchor=neutral "
+                "(--config.policy.intrinsic_form)"
             )
     return Mix(
         best=best,

@@ -45,7 +45,7 @@ class ControlSection:
     anneal_exploration_to: float = deciding(
         1.0, Number(0, 1e6, above=True), "final share of it, at the limit of steps or seconds; exponential decay"
     )
-    heads: str = deciding("in_effect", Text(("in_effect", "all")), "choices in the loss: in effect, or all")
+    heads: str = deciding("active", Text(("active", "all")), "choices in the loss: those that act, or all")
     coefficients: str = deciding(
         "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients among which the controller chooses"
     )
@@ -130,17 +130,17 @@ class OnlineValues:
     queue: int = value(2_000, Whole(1, 10_000_000), "maximum queue length; others are dropped until seen again")
     attempts: int = value(3, Whole(1, 100), "attempts per question whose answers cannot be parsed")
     patience_s: float = value(30.0, Number(0.1, MANY_SECONDS), "seconds without answers until the judge counts as down")
-    when_down: str = value("go_on", Text(("go_on", "stop")), "go_on: train without new labels until the judge is back")
+    when_down: str = value("continue", Text(("continue", "stop")), "continue: train on, without new labels")
     capacity: int = deciding(1_000_000, Whole(1, 100_000_000), "maximum number of captions; 0.6 kB each")
     # classification and ranking
     message: str = deciding("lt_cnn", Text(("lt_cnn", "lt_cnn_small")), "encoder of the networks")
     learning_rate: float = deciding(1e-4, Number(0, 1, above=True), "learning rate of the networks")
     batch_size: int = deciding(256, Whole(1, 65_536), "captions or pairs per update of the networks")
-    lessons_early: int = deciding(32, Whole(0, 100_000), "updates when labels arrive, until switch_at")
-    lessons_late: int = deciding(
+    updates_early: int = deciding(32, Whole(0, 100_000), "updates when labels arrive, until switch_at")
+    updates_late: int = deciding(
         1, Whole(0, 100_000), "updates of the networks per update of the policy, from switch_at on"
     )
-    switch_at: int = deciding(25_000, Whole(0, 10**12), "number of labels from which lessons_late applies")
+    switch_at: int = deciding(25_000, Whole(0, 10**12), "number of labels from which updates_late applies")
     pairs_per_update: int = deciding(10, Whole(1, 100_000), ".anchor=none: pairs to ask about per update of the policy")
     sample: str = deciding("count", Text(("count", "distinct")), ".anchor=none: draw by count, or uniformly")
 
@@ -258,10 +258,11 @@ class RewardsSection(Options, Repeatable):
     count_exponent: float = deciding(
         3.0, Number(0, infinite=True), "a message's n-th appearance in an episode is paid 1 / n^exponent"
     )
-    pay: str = deciding(
-        "reward",
-        Text(("reward", "share")),
-        "reward: the learnt reward above the quantile; share: its share of the best captions' reward (docs/motif.md)",
+    intrinsic_form: str = deciding(
+        "thresholded",
+        Text(("thresholded", "relative")),
+        "thresholded: the learnt reward above the quantile; relative: divided by that of the best captions "
+        "(docs/motif.md)",
     )
     reference_alignment: bool = deciding(
         False,

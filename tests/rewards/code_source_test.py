@@ -22,7 +22,7 @@ def settings(**values) -> ConfigDict:
     config = defaults()
     config.env.world = "treasure"
     config.policy.update(TINY | {"network": "general", "extrinsic_coefficient": 0.0} | values)
-    config.evaluate.update({"beside": "random", "episodes": 6, "num_workers": 0, "games_per_worker": 6})
+    config.evaluate.update({"baselines": "random", "episodes": 6, "num_workers": 0, "games_per_worker": 6})
     return config
 
 

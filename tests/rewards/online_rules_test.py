@@ -40,7 +40,7 @@ def test_the_queue_is_bounded_and_dropped_questions_return(tmp_path):
 @pytest.mark.differs(
     "oni",
     there="at exactly `switch_at` labels, updates are without a lesson",
-    here="from `switch_at` labels on, each update has `lessons_late` lessons",
+    here="from `switch_at` labels on, each update has `updates_late` lessons",
 )
 @pytest.mark.differs(
     "oni",

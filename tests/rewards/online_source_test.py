@@ -38,7 +38,7 @@ def rollouts():
 
 
 def make(tmp_path, **values):
-    return online_parts_test.make(tmp_path, **{"batch_size": 16, "lessons_early": 2} | values)
+    return online_parts_test.make(tmp_path, **{"batch_size": 16, "updates_early": 2} | values)
 
 
 def assert_rewards(source, batches, reward_of, learn, tolerance=0.0):

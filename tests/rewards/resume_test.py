@@ -30,7 +30,7 @@ def make(case, folder):
     else:
         (folder / "words.vec").write_text("gold 1 0\nnewt 0 1\n")
         config = get_config(policy__synchronous=True)
-        config.policy.online.update({"message": "lt_cnn_small", "batch_size": 8, "lessons_early": 1})
+        config.policy.online.update({"message": "lt_cnn_small", "batch_size": 8, "updates_early": 1})
         config.policy.online.update({"kind": kind or KINDS[0], "vectors": str(folder / "words.vec")})
         config.policy.online.anchor = "none" if case == PAIRS else "neutral"
         config.policy.online.goals = "Collect gold@0" if kind == "words" else "defaultgoal@0"

@@ -168,7 +168,7 @@ def test_questions_without_a_verdict_are_asked_again_only_if_existing_labels_are
 
 def test_a_trial_is_not_asked_again_about_questions_without_a_verdict(workdir):
     with ChatServer(lambda number, body: "mumble" if EVENTS[0] in str(body["messages"]) else "") as chat:
-        for pairs, order, asks in ((100, "as_now", True), (100, "as_now", False), (100, "random", True)):
+        for pairs, order, asks in ((100, "by_caption", True), (100, "by_caption", False), (100, "random", True)):
             chat.asked.clear()
             run_server(workdir, chat, max_pairs=pairs, order=order)
             assert bool(chat.asked) == asks
@@ -268,7 +268,7 @@ def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, 
     order, prob = read_json(folder / "order.json")["numbers"], np.load(folder / "prob.npy")
     questions = Questions(PairDataset(workdir / "dataset"), "msg")
     asked = np.unique(questions.of_pair[:200])
-    assert len(order) == len(set(order)) == (asked >= 0).sum()  # as many as as_now asks
+    assert len(order) == len(set(order)) == (asked >= 0).sum()  # as many as by_caption asks
     np.testing.assert_array_equal(~np.isnan(prob), np.isin(questions.of_pair, [-1, *order]))
     config.annotate.max_pairs = 0
     run_stage(annotate, config, workdir)

@@ -21,7 +21,7 @@ def workdir(tmp_path_factory):
 
 def settings(policy: str = "", **values):
     config = get_config(argument=TASK)
-    few = {"policy": policy, "beside": "", "episodes": 40, "num_workers": 0, "games_per_worker": 8}
+    few = {"policy": policy, "baselines": "", "episodes": 40, "num_workers": 0, "games_per_worker": 8}
     config.evaluate.update(few | values)
     return config
 
@@ -152,5 +152,5 @@ def test_checkpoints_are_named_by_their_step_in_a_sweep_of_two_values(tmp_path):
     workdir = tmp_path / "policy.discount=0.9,policy.clip_c=2/seed-0"
     for step in (0, 3840, 7680):
         (workdir / f"policy/checkpoints/{step}").mkdir(parents=True)
-    config = viewed(settings(beside="@3840", controls="grounding"), "evaluate")
+    config = viewed(settings(baselines="@3840", controls="grounding"), "evaluate")
     assert [one.step for one, _ in find_contenders(config, workdir)] == [0, 3840, 7680]

@@ -35,7 +35,7 @@ def config_of(argument="goto_local,unread", **language):
     })  # fmt: skip
     config.policy.language.update({"width": 8, "layers": 1, "heads": 2, "hidden": 8} | language)
     config.evaluate.update({
-        "episodes": 2, "num_workers": 0, "beside": "bot,@0", "games_per_worker": 2, "variations": VARIATION,
+        "episodes": 2, "num_workers": 0, "baselines": "bot,@0", "games_per_worker": 2, "variations": VARIATION,
     })  # fmt: skip
     return config
 
@@ -115,7 +115,7 @@ def test_it_is_evaluated_in_variations_and_before_training(trained):
 @pytest.mark.slow
 def test_controls_are_in_one_table(trained, tmp_path, capsys):
     config = config_of()
-    config.evaluate.update(ONE_GAME | {"policy": str(trained), "controls": "grounding", "beside": "random"})
+    config.evaluate.update(ONE_GAME | {"policy": str(trained), "controls": "grounding", "baselines": "random"})
     run_stage(evaluate, config, tmp_path)
     assert is_complete(evaluate, config, tmp_path)
     name = trained.name
@@ -133,7 +133,7 @@ def test_controls_are_in_one_table(trained, tmp_path, capsys):
 def test_controls_play_a_language_model_that_another_program_trained(directory, tmp_path, capsys):
     for number, player in enumerate((write_gguf(tmp_path / "theirs.gguf"), directory)):
         config = config_of(max_tokens=240)
-        config.evaluate.update(ONE_GAME | {"policy": str(player), "controls": "grounding", "beside": ""})
+        config.evaluate.update(ONE_GAME | {"policy": str(player), "controls": "grounding", "baselines": ""})
         check_stage(evaluate, config)
         config.evaluate.controls = "grounding" if number else ""  # all games once
         run_stage(evaluate, config, tmp_path)

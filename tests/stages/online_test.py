@@ -31,7 +31,7 @@ def settings(task="score", **values):
     })  # fmt: skip
     config.annotate.cache_dir = ""
     config.env.max_episode_steps = 60
-    config.evaluate.update({"beside": "random", "episodes": 4, "num_workers": 0, "games_per_worker": 4})
+    config.evaluate.update({"baselines": "random", "episodes": 4, "num_workers": 0, "games_per_worker": 4})
     return config
 
 

@@ -26,7 +26,7 @@ TINY = {
 def settings(**values):
     config = get_config("options.py", "treasure")
     config.policy.update(TINY | values)
-    config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 4, "beside": "random,#gold"})
+    config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 4, "baselines": "random,#gold"})
     return config
 
 
@@ -89,8 +89,8 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
     assert pack(replay)["options"] == ["stairs", "gold"]
     names = [label(player) for player in read_record(whole).players[""]]
     assert names == [f"the agent, step {step:,}", f"the agent, gold alone, step {step:,}", "random play"]
-    config.evaluate.beside = "#silver"
-    with pytest.raises(UserError, match=r"stairs, gold, not 'silver' \(--config.evaluate.beside\)"):
+    config.evaluate.baselines = "#silver"
+    with pytest.raises(UserError, match=r"stairs, gold, not 'silver' \(--config.evaluate.baselines\)"):
         run_stage(evaluate, config, whole)
 
 
@@ -126,7 +126,7 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
     assert model.options.sizes == (9, 2, 2)
 
     config = settings()
-    config.evaluate.beside = "#gold=1+stairs=0.25"
+    config.evaluate.baselines = "#gold=1+stairs=0.25"
     run_stage(evaluate, config, tmp_path)
     step = last_checkpoint(tmp_path)[0]
     shown_by = {"": {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}, "-gold=1+stairs=0.25": {"stairs=0.2+gold=0.8"}}

@@ -28,7 +28,7 @@ def obtained(config, workdir, episode: str) -> Path:
 
 def settings(task: str, **values):
     config = get_config(argument=task)
-    few = {"policy": "random", "beside": "", "episodes": 12, "num_workers": 0, "games_per_worker": 4}
+    few = {"policy": "random", "baselines": "", "episodes": 12, "num_workers": 0, "games_per_worker": 4}
     config.evaluate.update(few | values)
     config.env.max_episode_steps = 400
     return config

@@ -74,8 +74,8 @@ def test_the_mix_is_what_config_and_reward_say():
     assert make_mix(viewed(config).policy, None).intrinsic == 0
     assert make_mix(viewed(get_config(argument="oracle")).policy, None).extrinsic == 10
 
-    config.policy.pay = "share"
-    with pytest.raises(UserError, match=r"--config.reward.anchor=neutral \(--config.policy.pay\)"):
+    config.policy.intrinsic_form = "relative"
+    with pytest.raises(UserError, match=r"--config.reward.anchor=neutral \(--config.policy.intrinsic_form\)"):
         make_mix(viewed(config).policy, made)
     captions = np.array([encode(text) for text in ("You die...", "You kill the newt!", "Hello")], np.uint8)
     statistics = RewardStatistics(-0.1, 0.25, QUANTILES, anchor=-1e3)  # no reward is as low

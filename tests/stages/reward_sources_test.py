@@ -16,7 +16,7 @@ SOURCES = f"count:0.05,rnd:0.1,{OWN}:0.5"
 
 def settings(**values):
     config = train_policy_test.settings(**{"sources": SOURCES, "train_for_env_steps": 320, "log_every_s": 1e6} | values)
-    config.evaluate.update({"beside": "random", "episodes": 12, "num_workers": 0, "games_per_worker": 6})
+    config.evaluate.update({"baselines": "random", "episodes": 12, "num_workers": 0, "games_per_worker": 6})
     return config
 
 

@@ -39,7 +39,7 @@ TINY = {
     "train_values.log_every": 5, "train_values.games": 8, "train_values.evaluate_every": 15,
     "decoding.max_tokens": 6, "decoding.betas": "0,4", "decoding.batch_size": 8,
     "evaluate.episodes": 12, "evaluate.num_workers": 0, "evaluate.games_per_worker": 8, "evaluate.replays": "best",
-    "evaluate.beside": "optimal",
+    "evaluate.baselines": "optimal",
 }  # fmt: skip
 
 

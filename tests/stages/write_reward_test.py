@@ -421,13 +421,13 @@ def test_defects_of_a_program_are_found(tried, program, agreement, said):
         assert results.findings == []
 
 
-@pytest.mark.parametrize("told", ["diagnoses", "metrics"])
-def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, told):
+@pytest.mark.parametrize("feedback", ["diagnoses", "metrics"])
+def test_a_writer_is_told_of_findings_or_of_figures_alone(tmp_path, model, feedback):
     server = model("200 * gained(gold)")
-    run(with_model(server, proposals=1, revisions=1, told=told, steps=1_000), tmp_path)
+    run(with_model(server, proposals=1, revisions=1, feedback=feedback, steps=1_000), tmp_path)
     said = server.asked[-1]["messages"][-1]["content"]
-    assert ("out of scale: its largest reward is 200" in said) == (told == "diagnoses")
-    assert ("- deviation of returns: " in said) == (told == "metrics")
+    assert ("out of scale: its largest reward is 200" in said) == (feedback == "diagnoses")
+    assert ("- deviation of returns: " in said) == (feedback == "metrics")
 
 
 @pytest.mark.quick

@@ -19,7 +19,7 @@ from motif_jax.system.errors import LIMITS, REMEDIES, explained
 
 TOY = (
     "--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=100",
-    "--config.evaluate.num_workers=0", "--config.evaluate.policy=random", "--config.evaluate.beside=",
+    "--config.evaluate.num_workers=0", "--config.evaluate.policy=random", "--config.evaluate.baselines=",
     "--config.reward.message=lt_cnn_small", "--config.reward.num_epochs=1", "--config.policy.num_workers=0",
     "--config.policy.intrinsic_coefficient=0", "--config.policy.extrinsic_coefficient=1",
     "--config.policy.games_per_worker=8", "--config.policy.rollout_length=8", "--config.policy.batch_size=64",

@@ -39,7 +39,7 @@ from motif_jax.stages.annotate import ask_pairs, label_name, make_backend
 from motif_jax.stages.evaluate import EPISODES, keys_of, read_json, read_rows
 from motif_jax.structs import UserError, naming
 
-UNEVALUATED = "random play was not evaluated (--config.evaluate.beside=random)"
+UNEVALUATED = "random play was not evaluated (--config.evaluate.baselines=random)"
 ONLY_RANDOM = "only random play was evaluated"
 
 

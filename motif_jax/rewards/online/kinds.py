@@ -82,6 +82,9 @@ SEED = 83  # so that these networks differ from the policy's
 Loss = Callable[[Any, Mapping[str, Any], jax.Array], tuple[jax.Array, Sums]]
 
 
+OF_CONFIG = {"lessons_early": "updates_early", "lessons_late": "updates_late"}  # in checkpoints: in the config
+
+
 class TrainingSettings(NamedTuple):
     """Values of the config for the training of a network."""
 

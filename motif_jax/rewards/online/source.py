@@ -32,7 +32,7 @@ from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.files import json_line, keep_lines
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.rewards.learnt_source import Captioned, captioned_facts, load_reward
-from motif_jax.rewards.online.kinds import MAKERS, OnlineKind, Ranking, TrainingSettings
+from motif_jax.rewards.online.kinds import MAKERS, OF_CONFIG, OnlineKind, Ranking, TrainingSettings
 from motif_jax.rewards.online.store import REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.section import (
     SECTION,
@@ -246,7 +246,8 @@ class OnlineSource(Captioned):
 def make_facts(config: SourcesConfig, judge: Facts) -> Facts:
     """Facts that rewards depend on, beside the arrays; `judge`: the result of `judge_facts`."""
     section = vars(online_section(config))
-    settings = {name: config.seed if name == "seed" else section[name] for name in TrainingSettings._fields}
+    values = section | {"seed": config.seed}
+    settings = {name: values[OF_CONFIG.get(name, name)] for name in TrainingSettings._fields}
     deciding = ("kind", "goals", "threshold", "floor", "normalise", "capacity")
     facts = {name: section[name] for name in deciding} | {"judge": judge, "teaching": settings}
     if is_anchored(section):  # facts without an anchor are as before there were anchors

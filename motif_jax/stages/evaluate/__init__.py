@@ -43,10 +43,10 @@ WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records 
 VALUES = "values/checkpoints"  # of policies that write
 OPTION = "#"  # before the name of an option that plays alone: WORKDIR@STEP#gold
 REWARDS = (  # values of the policy that decide which rewards are added up
-    "reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "pay", "reference_alignment", "options",
-    "controller", "sources",
+    "reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "intrinsic_form",
+    "reference_alignment", "options", "controller", "sources",
 )  # fmt: skip
-FLAG, BESIDE_FLAG = "--config.evaluate.policy", "--config.evaluate.beside"
+FLAG, BASELINES_FLAG = "--config.evaluate.policy", "--config.evaluate.baselines"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Evaluate:
         "WORKDIR[@STEP] of a policy, or random or explorer; or a language model: directory, GGUF file, or smollm2; "
         "empty: of this workdir",
     )
-    beside: str = value("random", PATHS, "players of the same games, comma-separated: a scripted one, WORKDIR, @STEP")
+    baselines: str = value("random", PATHS, "players of the same games, comma-separated: scripted, WORKDIR, @STEP")
     protocol: str = value(TASK, Text(tuple(PROTOCOLS)), "task: the rules of env; others: published ones, of plugins")
     variations: str = value(
         "", Text(longest=4000), "more variations of babyai: rewording=synonyms;level=GoToFrench+actions=french"
@@ -116,7 +116,7 @@ class Contender(NamedTuple):
 
 
 def _named(section: Evaluate) -> list[tuple[str, str]]:
-    return [(other, BESIDE_FLAG) for other in section.beside.split(",") if other] + [(section.policy, FLAG)]
+    return [(other, BASELINES_FLAG) for other in section.baselines.split(",") if other] + [(section.policy, FLAG)]
 
 
 def split_option(policy: str) -> tuple[str, str]:
@@ -205,10 +205,10 @@ def with_variations(config: EvaluateConfig) -> list[EvaluateConfig]:
     configs, scripted, own = [config], make_world(config.env).players, config.evaluate
     varied = *protocols.split_variations(own.variations), *protocols.CONTROLS[own.controls].values()
     for name in dict.fromkeys(varied):
-        beside = own.beside
+        baselines = own.baselines
         if "level" not in protocols.parse_variation(name):  # scripted players do not read prompts
-            beside = ",".join(other for other in own.beside.split(",") if other not in scripted)
-        configs.append(replace(config, evaluate=replace(own, protocol=name, beside=beside)))
+            baselines = ",".join(other for other in own.baselines.split(",") if other not in scripted)
+        configs.append(replace(config, evaluate=replace(own, protocol=name, baselines=baselines)))
     return configs
 
 

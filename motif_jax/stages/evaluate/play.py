@@ -3,7 +3,7 @@
 Episodes 0 to N - 1 of the evaluation games, which are not used in training, are played to their end. Games run side by
 side, so some later episodes are begun as well; they are not counted, so short episodes are not favoured. Each player
 has a directory, `evaluate/NAME`: a line per episode, a summary of means with 95 % bootstrap intervals, and replays of
-some episodes. Episodes of an interrupted or shorter run are kept. The players of `config.evaluate.beside` play the same
+some episodes. Episodes of an interrupted or shorter run are kept. The players of `evaluate.baselines` play the same
 games.
 
 The games are the same in each evaluation. A policy that samples acts differently each time; a greedy policy acts the

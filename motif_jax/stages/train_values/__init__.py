@@ -44,8 +44,8 @@ class TrainValues:
     policy: str = deciding("", PATH, "directory or GGUF file of a language model; empty: that of train_language")
     start: str = deciding(
         "policy",
-        Text(("policy", "new_trunk", "new")),
-        "initial value network: the policy, or a new trunk; new: the policy is new, too",
+        Text(("policy", "fresh_trunk", "fresh")),
+        "initial value network: the policy, or a fresh trunk; fresh: the policy is untrained, too",
     )
     replies: int = deciding(4, Whole(1, 1000), "replies sampled in place of each text of the agent", only_for=REPLIES)
     games: int = deciding(
@@ -97,7 +97,7 @@ def check(config: ValuesConfig) -> None:
     check_offline(config, section, "train_values")
     if recipe.plays:
         check_groups(config)
-    new, name = section.start == "new", repr(section.recipe)
+    new, name = section.start == "fresh", repr(section.recipe)
     refuse(
         (section.value_min >= section.value_max, f"value_min must be below value_max ({flag}.value_min, .value_max)"),
         (
@@ -130,7 +130,7 @@ def needs(config: ValuesConfig, workdir: Path) -> Iterator[Need]:
     flag = "--config.train_values.policy" if section.policy else MODEL_FLAG
     model = section.policy or config.language.model
     yield from needs_model(config, model, section, "train_values", flag, writes=True)
-    if not model and section.start != "new":
+    if not model and section.start != "fresh":
         yield Need(lambda: check_rows_fit(config, workdir))
 
 
@@ -165,7 +165,7 @@ def check_groups(config: ValuesConfig) -> None:
 def check_texts_fit(config: ValuesConfig) -> None:
     """Raises UserError if decoded texts do not fit into a model that is still to be made; others are known later."""
     section = config.train_values
-    stage = "train_values" if section.start == "new" else "train_language"
+    stage = "train_values" if section.start == "fresh" else "train_language"
     if config.language.model or section.policy or stage not in config.stages:
         return
     longest, text = getattr(config, stage).max_length, config.decoding.max_tokens

@@ -69,7 +69,7 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     with offline.open_session(config, section, workdir, STAGE, FOLDER, open_transcripts) as session:
         stage, transcripts = session.stage, session.transcripts
         language, flag = config.language, "--config.language.model"
-        if section.start != "new":
+        if section.start != "fresh":
             model = section.policy or str(find_trained(workdir, FLAG))
             language, flag = replace(language, model=model), FLAG
         if recipe.has_values and not transcripts.reward.any():

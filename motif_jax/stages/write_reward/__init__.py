@@ -66,8 +66,8 @@ class WriteReward:
         2, Whole(0, 20), "further rounds, in which the writer sees the results of the previous one", decides=True
     )
     attempts: int = value(3, Whole(1, 20), "attempts per program; one with an error is asked for again")
-    told: str = value(
-        "diagnoses", Text(("diagnoses", "metrics")), "what the writer reads of a program: findings with their moments "
+    feedback: str = value(
+        "diagnoses", Text(("diagnoses", "metrics")), "feedback to the writer on a program: findings with their moments "
         "and episodes, or figures alone", decides=True,
     )  # fmt: skip
     players: str = value("random", Text(longest=1000), "scripted players of the recorded episodes", decides=True)
@@ -162,7 +162,7 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
         train_until="",
     )  # fmt: skip
     evaluate = replace(
-        config.evaluate, policy="", beside="random", episodes=40, protocol=TASK, variations="", controls="",
+        config.evaluate, policy="", baselines="random", episodes=40, protocol=TASK, variations="", controls="",
         replays="",
     )  # fmt: skip
     values = asdict(replace(config, policy=policy, evaluate=evaluate))

@@ -533,7 +533,7 @@ class Loop:
                 best, self._trained = max(known, key=lambda one: one.rank), known[1:]
             agent = [describe_training(best.trained, section.train_for_env_steps)] if best.trained else []
             figures = [f"{name.replace('_', ' ')}: {figure:.3g}" for name, figure in best.figures.items()]
-            lines = self.evidence.describe(best, agent) if section.told == "diagnoses" else figures + agent
+            lines = self.evidence.describe(best, agent) if section.feedback == "diagnoses" else figures + agent
             earlier = [Attempt(best.program.text, "\n".join(f"- {line}" for line in lines))]
         assert best is not None
         return best

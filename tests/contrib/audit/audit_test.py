@@ -196,7 +196,7 @@ def test_an_audit_and_an_evaluation_are_of_a_reward_as_it_is(workdir, tmp_path, 
 
 @pytest.mark.parametrize(("change", "check", "why"), [
     ("labels", "inversions", "asked for this audit, as the annotation lexicon_msg_defaultgoal is gone"),
-    ("random", "whole episodes", "random play was not evaluated (--config.evaluate.beside=random)"),
+    ("random", "whole episodes", "random play was not evaluated (--config.evaluate.baselines=random)"),
     ("games", "loops", "episodes of policy-100, played back, are not the same (--config.env)"),
     ("unrepeatable", "loops", "this game does not play the same twice, so its episodes cannot be played back"),
     ("oracle", "both orders", "the annotator 'score' compares numbers of the game, so there is no judge of captions to "

@@ -28,7 +28,7 @@ def config_of(steps):
     config.drrn.width = 8
     config.drrn.update({"capacity": 50, "minibatch_size": 8})
     config.evaluate.update({
-        "episodes": 2, "num_workers": 0, "beside": "bot", "games_per_worker": 2, "variations": VARIATION,
+        "episodes": 2, "num_workers": 0, "baselines": "bot", "games_per_worker": 2, "variations": VARIATION,
     })  # fmt: skip
     return config
 

@@ -65,7 +65,7 @@ def test_a_release_gives_what_the_workdir_gives(workdir, original):
 def test_flags_take_a_release(workdir, original, tmp_path):
     """Evaluation plays the same greedy games; a policy can begin with it and be rewarded by it."""
     config = settings()
-    values = {"policy": str(original), "beside": "", "episodes": 6, "num_workers": 0, "games_per_worker": 3}
+    values = {"policy": str(original), "baselines": "", "episodes": 6, "num_workers": 0, "games_per_worker": 3}
     config.evaluate.update(values | {"greedy": True})
     run_stage(evaluate, config, tmp_path)
     assert is_complete(evaluate, config, tmp_path)

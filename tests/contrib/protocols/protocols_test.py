@@ -26,7 +26,7 @@ def new_game(**settings):
 
 def challenge_config(task="score", **values):
     config = get_config("quickstart.py", task)
-    config.evaluate.update({"policy": "random", "beside": "", "protocol": "challenge", "num_workers": 0} | values)
+    config.evaluate.update({"policy": "random", "baselines": "", "protocol": "challenge", "num_workers": 0} | values)
     return config
 
 
@@ -100,7 +100,7 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
 
 def test_the_bot_succeeds_in_balrogs_babyai_and_random_play_seldom(tmp_path):
     config = get_config(env__world="babyai")
-    config.evaluate.update({"policy": "bot", "beside": "random", "protocol": "balrog_babyai", "episodes": 20})
+    config.evaluate.update({"policy": "bot", "baselines": "random", "protocol": "balrog_babyai", "episodes": 20})
     config.evaluate.update({"num_workers": 0, "games_per_worker": 10, "replays": "best"})
     run_stage(evaluate, config, tmp_path)
     bot, random = (read_json(tmp_path / f"evaluate/{name}-balrog_babyai/summary.json") for name in ("bot", "random"))

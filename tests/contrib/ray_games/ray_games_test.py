@@ -180,7 +180,7 @@ def test_what_is_collected_and_evaluated_is_the_same_on_several_hosts(cluster, t
     for hosts, folder in ((2, "many"), (0, "one")):
         config = get_config(argument="toy")
         config.collect.update(num_workers=0, num_pairs=50, games_per_worker=4)
-        config.evaluate.update(policy="random", beside="", episodes=30, num_workers=0, games_per_worker=4)
+        config.evaluate.update(policy="random", baselines="", episodes=30, num_workers=0, games_per_worker=4)
         config.ray_games.update(address=cluster.address, hosts=hosts, cores=1)
         run_stage(stage, config, tmp_path / folder)
     files = list((tmp_path / "one").glob(written))
