@@ -94,7 +94,8 @@ class ChoicesWorld(SequentialWorld, World):
         return str(parse_options(env.get("options", "{}")).get("game", "maze"))
 
     def game(self, shown: bool = True) -> Any:
-        return ChoicesGame(self.inner.game(shown), self)
+        game: Any = self.inner.game(shown)  # a `TextGame`
+        return ChoicesGame(game, self)
 
     @functools.cached_property
     def words(self) -> tuple[str, ...]:

@@ -516,7 +516,7 @@ class MetricsCollector:
 
     def __init__(
         self, section: Policy, folder: Path, done: TrainingProgress, parts: TrainerParts, pool: ActorPool,
-        rollout_loop: RolloutLoop, metrics: Metrics | None, more: Callable[[], Mapping[str, float]],
+        rollout_loop: RolloutLoop, metrics: Metrics | None, more: Callable[[], dict[str, float]],
     ):  # fmt: skip
         """Goes on after `done`. `metrics`: None on other hosts than the first. `more`: figures for a row of them."""
         self._section, self._sources, self._metrics, self._more = section, parts.sources, metrics, more
