@@ -252,6 +252,6 @@ def find_reward_file(path: Path) -> RewardFile:
     """The file by the first reader that knows its format; raises UserError without one."""
     found = filter(None, (import_named(reader)(path) for reader in REWARD_READERS.values()))
     for file in found:
-        return file  # type: ignore[no-any-return]
+        return file
     known = ", ".join(REWARD_READERS) or "none"
     raise UserError(f"{str(path)!r} has no format of rewards that is read here: {known} ({IMPORT_FLAG})")
