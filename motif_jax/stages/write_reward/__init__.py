@@ -166,6 +166,7 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
         replays="",
     )  # fmt: skip
     values = asdict(replace(config, policy=policy, evaluate=evaluate))
+    values |= values.pop("plugins")  # whose sections stand beside the others
     return [(stage, stage.view(values)) for stage in map(find_stage, ("train_policy", "evaluate"))]
 
 
