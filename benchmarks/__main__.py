@@ -48,7 +48,7 @@ def split(words: list[str]) -> tuple[dict[str, str], list[str]]:
 
 def read(own: Mapping[str, str]) -> benchmarks.Benchmark:
     """The values of the flags; raises UserError for one that cannot be."""
-    values = {}
+    values: dict[str, Any] = {}
     for name, text in own.items():
         like = TABLE[name].default
         if isinstance(like, tuple):
