@@ -12,7 +12,8 @@ the steered policy divided by the clone's, and R, the return of a recorded game,
     robust      doubly robust: the same with r - Q in place of r, plus the mean of Q under the steered policy
     text        by how much one text of the steered policy, the others as recorded, raises R; the sum over the texts
 
-and `sure` is the effective number of games, (sum of w)^2 / sum of w^2, as a share of them.
+and `sure` is the effective number of games, (sum of w)^2 / sum of w^2, as a share of them. `rankings`: the checkpoint
+whose sums of Q - V order the recorded games best by their returns.
 """
 
 import json
@@ -35,15 +36,26 @@ from motif_jax.transcripts.store import Transcripts
 BETAS, GAMES = (0, 1, 4, 8, 16), 512
 FIXED = 4  # the default of load_values and motif-chat
 CHECKPOINTS = (300, -1)  # updates; the last
+
+
+def sure(share):
+    """Chooses by `game` among the policies for which this share of the games counts."""
+    return lambda cell: cell["game"] if cell["sure"] >= share else -np.inf
+
+
+def fixed(name):
+    """Chooses the checkpoint by an estimate, for a fixed beta."""
+    return lambda cell: cell[name] if cell["beta"] == FIXED else -np.inf
+
+
 RULES = {  # a name, and what it maximises, of a checkpoint and beta
-    "game": lambda cell: cell["game"],
-    "game, if a tenth of the games count": lambda cell: cell["game"] if cell["sure"] >= 0.1 else -np.inf,
-    "game_low": lambda cell: cell["game_low"],
-    "rewards": lambda cell: cell["rewards"],
-    "robust": lambda cell: cell["robust"],
-    "text": lambda cell: cell["text"],
-    f"beta {FIXED}, checkpoint by rankings": lambda cell: cell["ranked"] if cell["beta"] == FIXED else -np.inf,
-    f"beta {FIXED}, last checkpoint": lambda cell: cell["checkpoint"] if cell["beta"] == FIXED else -np.inf,
+    **{name: lambda cell, name=name: cell[name] for name in ("game", "game_low", "rewards", "robust", "text")},
+    "game, where a tenth of the games counts": sure(0.1),
+    "game, where a fifth counts": sure(0.2),
+    "game, where half counts": sure(0.5),
+    f"beta {FIXED}, checkpoint by game": fixed("game"),
+    f"beta {FIXED}, checkpoint by rankings": fixed("ranked"),
+    f"beta {FIXED}, last checkpoint": fixed("checkpoint"),
 }
 
 
@@ -178,7 +190,8 @@ def tables(seeds):
             f"{np.mean([cells[at][name] for cells in seeds]):.2f}"
             for name in ("game", "sure", "rewards", "robust", "text")
         ]
-        name = f"{cell['checkpoint']:g}, {cell['beta']:g}"
+        last = cell["checkpoint"] == seeds[0][-1]["checkpoint"]
+        name = f"{'last' if last else int(cell['checkpoint'])}, {cell['beta']:g}"
         print(f"| {name} | {interval([mean[at] for mean in means])} | {' | '.join(cells)} |")
 
 
