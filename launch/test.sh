@@ -4,6 +4,7 @@
 #   bash launch/test.sh              lint, types, the quick tests and the journeys: about five minutes on two cores
 #   bash launch/test.sh --all        every test but vLLM's and the clients': peers, hostile input, kills, lost hosts, every recipe
 #   bash launch/test.sh --quick      the quick tests alone, without the checks
+#   bash launch/test.sh --without-contrib  the quick tests and tiny quickstarts of core, in a copy without motif_jax/contrib
 #   bash launch/test.sh --with-vllm  the tests of the real vLLM alone, on the CPU, in an environment of their own (.venv-vllm)
 #   bash launch/test.sh --with-clients  the tests of integrations/ with verifiers and OpenEnv, in .venv-clients
 #   bash launch/test.sh -k pool      other arguments go to pytest
@@ -14,7 +15,7 @@ arguments=()
 which=journeys
 for argument in "$@"; do
   case $argument in
-    --all | --quick | --with-vllm | --with-clients) which=${argument#--} ;;
+    --all | --quick | --without-contrib | --with-vllm | --with-clients) which=${argument#--} ;;
     *) arguments+=("$argument") ;;
   esac
 done
@@ -42,6 +43,13 @@ fi
 
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 install dev
+if [ "$which" = without-contrib ]; then
+  copy=$(mktemp -d)
+  trap 'rm -rf "$copy"' EXIT
+  say "pytest without motif_jax/contrib, with $(python --version)"
+  bash launch/without_contrib.sh "$copy" -n auto --maxprocesses=4 --dist loadfile "${arguments[@]}"
+  exit
+fi
 case $which in
   quick) selected=(-m quick) ;;
   journeys) selected=(-m "quick or journey") ;;

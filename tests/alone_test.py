@@ -31,10 +31,9 @@ def run(*words):
     launch.define_flags(launch.FLAGS)
     return launch.main(["motif_jax", *words])
 
-for table in [table for table in vars(names).values() if isinstance(table, dict)]:
+for table in [table for name, table in vars(names).items() if name.isupper() and isinstance(table, dict)]:
     for path in table.values():
-        if isinstance(path, str):
-            names.import_named(path)
+        names.import_named(path)
 folder = sys.argv[1]
 others = {name: file for name, file in shipped().items() if f"contrib/{folder}/" not in str(file)}
 for name, file in others.items():
