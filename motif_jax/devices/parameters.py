@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def check_parameters(tree: Any, source: Path, flag: str = "path") -> None:
             raise UserError(f"{'.'.join(name)} in {str(source)!r} holds a value that is not finite ({flag})")
 
 
-def rebuild(like: Any, by_path: dict[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
+def rebuild(like: Any, by_path: Mapping[tuple[str, ...], Any], source: Path, flag: str = "path") -> Any:
     """Puts arrays into the structure of `like`; raises UserError unless names, shapes and dtypes are equal and all
     numbers finite.
     """
