@@ -17,7 +17,7 @@ import os
 import platform
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ from motif_jax.files import write_json, write_whole
 from motif_jax.learner.settings import find_algorithm
 from motif_jax.names import PROMPT_NETWORKS, import_named
 from motif_jax.networks.kinds import BY_SPECS, FIXED
-from motif_jax.stages import collect, train_policy, train_reward
+from motif_jax.stages import collect, train_policy, train_reward, values_of
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import processor
 
@@ -141,7 +141,7 @@ def run(config: BenchmarkConfig, workdir: Path) -> None:
 
 def changeable(config: BenchmarkConfig, seconds: float = math.inf) -> ConfigDict:
     """A copy of the config whose values measurements may change, and that trains for at most `seconds`."""
-    copy = ConfigDict(asdict(config))
+    copy = ConfigDict(values_of(config))
     copy.benchmark.train_seconds = min(copy.benchmark.train_seconds, max(seconds, LEAST_S / 2))
     return copy
 

@@ -81,7 +81,7 @@ def writing(config: ConfigDict, model: str) -> None:
     config.language.family = "llama"  # rotary positions
     config.language.width, config.language.layers, config.language.heads = 64, 2, 4
     cloning, playing = config.train_language, config.train_values
-    cloning.batch_size = max(ROWS // length, 2)
+    cloning.batch_size = max(ROWS // length // 2 * 2, 2)  # two devices share a batch
     cloning.learning_rate = 2e-3  # high, for a small network
     cloning.num_epochs = 2
     playing.recipe = "grpo"

@@ -154,6 +154,7 @@ def keep_batch_size(config: ConfigDict, argv: list[str], record: Path) -> None:
 
 def read_flags(file: str, argument: str | None, argv: list[str], into: flags.FlagValues) -> None:
     """Reads a config file and the flags that override its values; `into.config` is the config then."""
+    argv = join_values(argv)
     for word in argv[1:]:
         if (new := current_flag(word)) != word:
             print_line(f"{clean(word)} is {clean(new)} now; the next version does not know the old one")
@@ -173,6 +174,19 @@ def read_flags(file: str, argument: str | None, argv: list[str], into: flags.Fla
         raise UserError(clean(" ".join(str(error).split()))) from error
     if len(rest) > 1:
         raise UserError(f"unexpected argument {shown(rest[1])}: flags are written --name=value")
+
+
+def join_values(argv: list[str]) -> list[str]:
+    """The words `--config.NAME VALUE` as one, `--config.NAME=VALUE`, where the value is an old choice."""
+    joined: list[str] = []
+    for word in argv:
+        before = joined[-1] if joined else ""
+        whole = f"{before}={word}"
+        if re.fullmatch(r"--?config\.[\w.]+", before) and current_flag(whole) != f"{current_flag(before)}={word}":
+            joined[-1] = whole
+        else:
+            joined.append(word)
+    return joined
 
 
 def run_many(argv: list[str], workdir: Path) -> None:

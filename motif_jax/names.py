@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from motif_jax.console import clean
 from motif_jax.plugins import find_plugins
 from motif_jax.structs import UserError
 
@@ -91,9 +92,15 @@ PLUGINS.join(
 
 
 def import_named(path: str) -> Any:
-    """Imports `module:Class` from this package."""
+    """Imports `module:Class` from this package or a plugin; raises UserError if another's module cannot be imported."""
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    if module.partition(".")[0] in (__package__, "benchmarks"):
+        return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (Exception, SystemExit) as error:
+        reason = clean(str(error) or type(error).__name__, 200)
+        raise UserError(f"{clean(path, 80)!r}, which a plugin names, cannot be imported: {reason}") from error
 
 
 def find(table: Mapping[str, str], name: str) -> Any:
@@ -103,6 +110,9 @@ def find(table: Mapping[str, str], name: str) -> Any:
 
 def check_plugins(sections: Iterable[str]) -> None:
     """Raises UserError if two plugins, or a plugin and the program, have the same name; `sections`: the program's."""
+    for name, plugin in PLUGINS.by_name.items():
+        if unknown := {*plugin.decides} - STAGES.keys():
+            raise UserError(f"the plugin {name!r} decides the results of {min(unknown)!r}, which is no stage")
     twice = [
         f"the plugin {name!r} has the name of a section of the config" for name in PLUGINS.sections.keys() & {*sections}
     ]

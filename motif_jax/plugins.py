@@ -121,7 +121,11 @@ def _checked(plugin: Any) -> Plugin:
     """The declaration; raises UserError if it is none."""
     if not isinstance(plugin, Plugin):
         raise UserError(f"its declaration must be a {__name__}.Plugin, not {clean(repr(plugin), 80)}")
+    if not isinstance(plugin.decides, tuple) or (plugin.decides and not plugin.section):
+        raise UserError(f"`decides` is a tuple of stages whose results depend on its section, not {plugin.decides!r}")
     for table, names in [*plugin.tables().items(), ("section", {"section": plugin.section or "none:none"})]:
+        if not isinstance(names, Mapping):
+            raise UserError(f"its {table} must be names with their 'module:attribute', not {clean(repr(names), 80)}")
         for name, target in names.items():
             if not (isinstance(name, str) and isinstance(target, str) and TARGET.fullmatch(target)):
                 raise UserError(f"{name!r} in its {table} must be 'module:attribute', not {clean(repr(target), 80)}")

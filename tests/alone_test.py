@@ -52,7 +52,9 @@ def test_without_a_folder_everything_else_still_starts(folder, tmp_path):
     command = [sys.executable, "-c", CODE, folder, str(tmp_path / "run")]
     done = subprocess.run(command, cwd=ROOT / "tests", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    ends = dict(line.split() for line in done.stdout.splitlines() if len(line.split()) == 2 and line.split()[1] in "012")
+    ends = dict(
+        line.split() for line in done.stdout.splitlines() if len(line.split()) == 2 and line.split()[1] in "012"
+    )
     assert ends.pop("help") == "0"
     assert {name for name, status in ends.items() if status != "0"} == NEEDS.get(folder, set()), done.stderr[-3000:]
     named = done.stderr.splitlines()

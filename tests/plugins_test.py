@@ -173,6 +173,7 @@ def test_plugins_that_cannot_be_loaded_are_named_and_others_go_on(monkeypatch):
     declared = [
         ("good", lambda: Plugin(worlds={"one": "good:World"})), ("raises", lambda: 1 / 0), ("exits", exits),
         ("number", lambda: 3), ("path", lambda: Plugin(judges={"two": "no path"})),
+        ("alone", lambda: Plugin(decides=("collect",))), ("list", lambda: Plugin(worlds=["yard"])),
         ("section", lambda: Plugin(section="pathlib:Path")), ("lost", lambda: Plugin(section="nowhere_at_all:Values")),
     ]  # fmt: skip
     monkeypatch.setattr(plugins, "_declared", lambda: iter(declared))
@@ -188,6 +189,8 @@ def test_plugins_that_cannot_be_loaded_are_named_and_others_go_on(monkeypatch):
     assert "'two' in its judges must be 'module:attribute', not 'no path'" in wrong.pop("'path'")
     assert "must be a dataclass of values" in wrong.pop("'section'")
     assert "No module named 'nowhere_at_all'" in wrong.pop("'lost'")
+    assert "`decides` is a tuple of stages" in wrong.pop("'alone'")
+    assert "its worlds must be names" in wrong.pop("'list'")
     assert not wrong
 
 
@@ -229,3 +232,11 @@ def test_games_and_runs_are_where_a_plugin_has_them_if_the_config_asks(monkeypat
     assert type(stages.find_pools(other)) is Pools
     assert type(stages.find_runner(other)) is Runner
     assert stages.find_runner(other).is_here
+
+
+@pytest.mark.quick
+def test_a_module_of_a_plugin_that_cannot_be_imported_is_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "leaves.py").write_text("raise SystemExit('no licence')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match="^'leaves:Game', which a plugin names, cannot be imported: no licence$"):
+        names.find({"yard": "leaves:Game"}, "yard")

@@ -2,7 +2,7 @@
 
     python examples/conversations/judge.py runs/chats --model=smollm2 --goal="The user wants kind and quick help."
     python examples/conversations/judge.py runs/chats --backend=server --url=http://127.0.0.1:8000/v1 \\
-        --model=NAME --mode=reason --goal="The user wants kind and quick help." --betas=0,1,4,16 --which=40,80
+        --model=NAME --mode=reason --goal="The user wants kind and quick help." --betas=0,1,4,16 --which=72,80
 
 The chats are those that `train_values` held out. The first line says whether the judge finds, of two recorded chats,
 the better rated one: a judge that does not is no judge of this. Then for each beta: how often it prefers the written

@@ -42,6 +42,8 @@ class ChoicesGame:
         self.seen: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # a copy has no `_game` yet
+            raise AttributeError(name)
         return getattr(self._game, name)
 
     def reset(self, seed: GameSeed, episode: int = 0) -> None:
@@ -70,9 +72,11 @@ class ChoicesWorld(SequentialWorld, World):
     pairs = ("message",)
     players = ("random",)
 
-    def __init__(self, max_episode_steps: int = 5000, game: str = "maze", window: int = 4, **options: Any):
+    def __init__(self, max_episode_steps: int = 5000, game: str = "", window: int = 4, **options: Any):
         """`game`: of a text world, a name or module:Class. `window`: texts of each side in a prompt. `options`: its."""
         Text().check("game", OPTIONS_FLAG, game)
+        if not game:
+            raise UserError(f'the world \'choices\' needs a text game, as in {{"game": "maze"}} ({OPTIONS_FLAG})')
         Whole(1, 1000).check("window", OPTIONS_FLAG, window)
         self.inner = make_world(_section(game, options) | {"max_episode_steps": max_episode_steps})
         if not isinstance(self.inner, TextWorld):

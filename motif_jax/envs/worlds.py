@@ -27,7 +27,7 @@ class WorldSection:
     world: str = value(
         "nethack",
         Text(),
-        "nethack, toy, treasure, babyai, wordle, guessing, comments, maze, choices; module:Class (docs/games.md)",
+        f"{', '.join(WORLDS)}; or module:Class (docs/games.md)",
         decides=True,
     )
     options: str = value("{}", Text(longest=4000), "options of text worlds and of module:Class, as JSON", decides=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -149,6 +149,12 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
         lock=lock_of_hosts,  # type: ignore[arg-type]  # each such config is an `Experiment`
         **own,
     )
+
+
+def values_of(config: Any) -> dict[str, Any]:
+    """The nested values of a stage's config, of which `Stage.view` makes it again."""
+    values = asdict(config)
+    return values | values.pop("plugins")
 
 
 @functools.cache

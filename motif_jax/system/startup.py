@@ -27,7 +27,8 @@ LIMIT = 2000  # characters of the last message
 
 
 def command() -> None:
-    """The console script `motif-jax`: the same as `python -m motif_jax.launch`."""
+    """The console script `motif-jax`: the same as `python -m motif_jax.launch`, which finds the user's modules here."""
+    sys.path.insert(0, "")
     runpy.run_module("motif_jax.launch", run_name="__main__")
 
 

@@ -30,6 +30,8 @@ def test_a_flag_with_an_old_name_works_and_a_line_names_the_new_one(launch_here,
     assert first == f"--config.{OLD}=77 is --config.{NEW}=77 now; the next version does not know the old one"
     assert '"width": 77' in printed
     assert current_flag("--config.seed=3") == "--config.seed=3"
+    done = launch_here(*arguments[:2], "--config.annotate.order", "as_now", "--print_config")
+    assert done.stdout.startswith("--config.annotate.order=as_now is --config.annotate.order=by_caption now;")
     assert current_flag(f"--noconfig.{OLD}") == f"--noconfig.{NEW}"
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import motif_jax
+from motif_jax.config.renamed import current_values
 from motif_jax.config.table import PATH, PATHS, flatten, keys, tables_of
 from motif_jax.console import clean, print_line
 from motif_jax.contrib.export.stage import FLAG, ExportConfig, check_output, output_of
@@ -156,7 +157,7 @@ def _below(name: str, tree: Any) -> Arrays:
 
 def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a config that decide the result, nested; paths are cut to their last part, for privacy."""
-    flat, nested = flatten(config), dict[str, Any]()
+    flat, nested = current_values(flatten(config)), dict[str, Any]()
     for key, value in keys(DECLARED).items():
         if not value.decides or key not in flat:
             continue

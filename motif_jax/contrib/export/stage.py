@@ -21,6 +21,7 @@ from motif_jax.config.table import PATH, Text, Whole, value
 from motif_jax.devices.releases import is_release
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import check_place
+from motif_jax.plugins import CONTRIB
 from motif_jax.stages import Stage, later, without_lock
 from motif_jax.stages.evaluate import EvaluateConfig
 from motif_jax.structs import Need, UserError
@@ -64,6 +65,8 @@ def check(config: ExportConfig) -> None:
     if section.transcripts != "none" and section.language != "none":
         flags = f"{FLAG}.transcripts, .language"
         raise UserError(f"transcripts and a language model are written one by one: leave one of them at none ({flags})")
+    if section.language == "adapter" and not (CONTRIB / "readers").is_dir():
+        raise UserError(f"adapters are written by contrib/readers, which is not there ({FLAG}.language)")
 
 
 def needs(config: ExportConfig, workdir: Path) -> Iterator[Need]:

@@ -41,7 +41,7 @@ ByPath = dict[tuple[str, ...], np.ndarray]  # our parameters
 
 def torch_file(path: Path) -> TorchFile | None:
     """The checkpoint at `path`; None for other formats."""
-    return TorchFile(path) if path.suffix == ".pth" else None
+    return TorchFile(path) if path.suffix in (".pth", ".pt") else None
 
 
 class TorchFile:

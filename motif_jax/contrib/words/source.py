@@ -25,7 +25,7 @@ from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.rewards.learnt_source import Captioned, RewardTable, captioned_facts
-from motif_jax.rewards.section import check_past, online_section, parse_goals, turn_at
+from motif_jax.rewards.section import OnlineValues, check_past, online_section, parse_goals, turn_at
 from motif_jax.rewards.source import Facts, Setting
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import open_regular
@@ -57,7 +57,12 @@ class WordsSource(Captioned):
         vectors = config.plugins["words"].vectors
         if not Path(vectors).expanduser().is_file():
             raise UserError(f"the kind 'words' needs a file of word vectors, not {vectors!r} ({FLAG})")
-        for turn in parse_goals(online_section(config).goals):
+        online = online_section(config)
+        if online.floor != OnlineValues().floor:
+            raise UserError(
+                "the kind 'words' has a floor of its own: --config.words.floor (--config.policy.online.floor)"
+            )
+        for turn in parse_goals(online.goals):
             goal_text(texts, turn.goal)
 
     @classmethod

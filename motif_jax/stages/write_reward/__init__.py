@@ -9,7 +9,7 @@ The best program by the judge's agreement on pairs of episodes becomes `write_re
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import check_language_model
 from motif_jax.rewards.registry import BEST, WRITTEN
-from motif_jax.stages import Stage, annotate, find_stage, later, with_result
+from motif_jax.stages import Stage, annotate, find_stage, later, values_of, with_result
 from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.stages.evaluate import EvaluateConfig, keys_of, rules_of
 from motif_jax.stages.train_policy import Profile
@@ -165,8 +165,7 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
         config.evaluate, policy="", baselines="random", episodes=40, protocol=TASK, variations="", controls="",
         replays="",
     )  # fmt: skip
-    values = asdict(replace(config, policy=policy, evaluate=evaluate))
-    values |= values.pop("plugins")  # whose sections stand beside the others
+    values = values_of(replace(config, policy=policy, evaluate=evaluate))
     return [(stage, stage.view(values)) for stage in map(find_stage, ("train_policy", "evaluate"))]
 
 

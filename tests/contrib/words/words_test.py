@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from conftest import get_config, viewed
+from conftest import check_stage, get_config, refusal, viewed
 from finite_parameters_test import check_door
 from online_parts_test import batch_of, check_goals
 from readers_test import STRANGE, check_reader
@@ -11,6 +11,7 @@ from readers_test import STRANGE, check_reader
 from motif_jax.contrib.words.source import WordsSource, read_vectors
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.source import Setting
+from motif_jax.stages import train_policy
 
 
 def make_words(tmp_path, words, goal="defaultgoal", **online):
@@ -67,3 +68,12 @@ def test_vectors_are_finite(tmp_path):
 @pytest.mark.parametrize("attack", STRANGE)
 def test_vectors_that_never_end_are_refused_at_once(tmp_path, attack):
     check_reader(read_vectors, attack, tmp_path)
+
+
+def test_the_floor_of_other_kinds_is_refused(tmp_path):
+    (tmp_path / "tiny.vec").write_text("gold 1 0\nfight 0 1\n")
+    config = get_config("oni.py", "score,words")
+    config.words.vectors = str(tmp_path / "tiny.vec")
+    check_stage(train_policy, config)
+    config.policy.online.floor = 0.1
+    refusal(lambda: check_stage(train_policy, config), "--config.words.floor")
