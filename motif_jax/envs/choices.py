@@ -26,6 +26,7 @@ from motif_jax.structs import ArraySpec, Turn, UserError
 SAMPLED = 64  # games of random play, whose prompts tell a new model its words
 MOST_STEPS = 100  # of each
 MOST_PROMPTS = 2000  # of all, as texts may be long
+DEFAULT, WINDOW = "maze", 4
 
 
 def prompt_of(turns: Sequence[Turn], window: int) -> str:
@@ -72,12 +73,14 @@ class ChoicesWorld(SequentialWorld, World):
     pairs = ("message",)
     players = ("random",)
 
-    def __init__(self, max_episode_steps: int = 5000, game: str = "", window: int = 4, **options: Any):
+    def __init__(self, max_episode_steps: int = 5000, game: str = "", window: int = WINDOW, **options: Any):
         """`game`: of a text world, a name or module:Class. `window`: texts of each side in a prompt. `options`: its."""
         Text().check("game", OPTIONS_FLAG, game)
-        if not game:
-            raise UserError(f'the world \'choices\' needs a text game, as in {{"game": "maze"}} ({OPTIONS_FLAG})')
         Whole(1, 1000).check("window", OPTIONS_FLAG, window)
+        if not game and (options or window != WINDOW):  # options of the command line replace a config's
+            what = 'options of the world \'choices\' name the text game, as in {"game": "maze"}'
+            raise UserError(f"{what} ({OPTIONS_FLAG})")
+        game = game or DEFAULT
         self.inner = make_world(_section(game, options) | {"max_episode_steps": max_episode_steps})
         if not isinstance(self.inner, TextWorld):
             raise UserError(f"the world {game!r} is played by actions already, and not by writing ({OPTIONS_FLAG})")
@@ -90,12 +93,12 @@ class ChoicesWorld(SequentialWorld, World):
     @staticmethod
     def own_game(env: Mapping[str, Any]) -> tuple[str, str] | None:
         options = parse_options(env.get("options", "{}"))
-        named = owner(_section(str(options.pop("game", "maze")), options))
+        named = owner(_section(str(options.pop("game", DEFAULT)), options))
         return named and (named[0], OPTIONS_FLAG)
 
     @staticmethod
     def title(env: Mapping[str, Any]) -> str:
-        return str(parse_options(env.get("options", "{}")).get("game", "maze"))
+        return str(parse_options(env.get("options", "{}")).get("game", DEFAULT))
 
     def game(self, shown: bool = True) -> Any:
         game: Any = self.inner.game(shown)  # a `TextGame`
