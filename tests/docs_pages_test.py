@@ -8,6 +8,7 @@ from absl import flags
 from conftest import ROOT
 from sample_report import SAMPLE
 
+from motif_jax.config.renamed import RENAMED
 from motif_jax.config.table import check_values, keys
 from motif_jax.experiment import tables
 from motif_jax.launch import define_flags, read_flags, split_config
@@ -92,7 +93,7 @@ def test_commands_of_the_documentation_can_be_given(page, command, monkeypatch):
 @pytest.mark.quick
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_flags_and_scripts_that_a_page_names_exist(page):
-    text, known = page.read_text(), keys(tables()).keys()
+    text, known = page.read_text(), {*keys(tables()), *RENAMED}
     named = set(re.findall(r"--config\.([a-z_]+(?:\.[a-z_]+)*)", text))
     assert not [name for name in named if name not in known and not any(key.startswith(f"{name}.") for key in known)]
     assert not [script for script in re.findall(r"\bbash (launch/\S+\.sh)", text) if not (ROOT / script).is_file()]

@@ -13,6 +13,7 @@ The prompts are the TOML files beside this one: compare.toml, and rate.toml for 
 import argparse
 import random
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from motif_jax.offline.recipes import recipe_of
 from motif_jax.run import from_plain
 from motif_jax.stages.offline import choose_episodes
 from motif_jax.stages.train_values import ValuesSection
+from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts
 
 SHOWN = 2_000  # characters of a chat that the judge reads, from its end
@@ -78,7 +80,7 @@ def line(name, odds, more=""):
     odds = odds[np.isfinite(odds)]
     wins = np.where(odds == 0.5, 0.5, odds > 0.5)
     if not len(wins):
-        return f"{name}: the judge gave no verdict"
+        return f"{name}: no pair was asked about, or the judge gave no verdict"
     drawn = np.random.default_rng(0).integers(len(wins), size=(5_000, len(wins)))
     low, high = np.quantile(wins[drawn].mean(1), (0.025, 0.975))
     return f"{name}: {wins.mean():.0%} [{low:.0%}, {high:.0%}] of {len(wins)}{more}"
@@ -103,6 +105,15 @@ def main(arguments=None):
     parser.add_argument("--chats", type=int, default=100, help="at most")
     parser.add_argument("--max-tokens", type=int, default=64)
     given = parser.parse_args(arguments)
+    try:
+        compare(given)
+    except UserError as error:
+        sys.exit(str(error))
+
+
+def compare(given):
+    """Asks the judge about replies of all betas and checkpoints."""
+    values = {which: motif_jax.load_values(given.workdir, which=which) for which in given.which.split(",")}
 
     file = Path(__file__).with_name("rate.toml" if given.mode == "rate" else "compare.toml")
     section = AnnotateSection(backend=given.backend, model=given.model, mode=given.mode, goal=given.goal,
@@ -113,10 +124,9 @@ def main(arguments=None):
     chats = held_out(given.workdir, motif_jax.load_values(given.workdir).metadata, given.chats)
     print(line("the better rated one of two recorded chats is preferred", preferred(asking, rated_pairs(chats))))
     print("replies are preferred to the recorded ones, by checkpoint and beta:")
-    for which in given.which.split(","):
-        values = motif_jax.load_values(given.workdir, which=which)
+    for which in values:
         for beta in given.betas:
-            replies = values.reply([talk for talk, *_ in chats], beta=beta, max_tokens=given.max_tokens)
+            replies = values[which].reply([talk for talk, *_ in chats], beta=beta, max_tokens=given.max_tokens)
             pairs = [(shown(talk, old), shown(talk, new)) for (talk, old, _), new in zip(chats, replies, strict=True)]
             print(line(f"{which}, {beta:g}", preferred(asking, pairs), f"; {replies[0][:40]!r}"))
     asking.close()
