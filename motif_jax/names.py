@@ -90,11 +90,19 @@ PLUGINS.join(
     stages=STAGES,
 )
 
+OF_OTHERS = {  # what plugins of others name
+    target
+    for plugin in PLUGINS.by_name.values()
+    for table in plugin.tables().values()
+    for target in table.values()
+    if not target.startswith(f"{__package__}.")
+}
+
 
 def import_named(path: str) -> Any:
     """Imports `module:Class` from this package or a plugin; raises UserError if another's module cannot be imported."""
     module, _, name = path.partition(":")
-    if module.partition(".")[0] in (__package__, "benchmarks"):
+    if path not in OF_OTHERS:
         return getattr(importlib.import_module(module), name)
     try:
         return getattr(importlib.import_module(module), name)

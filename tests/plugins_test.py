@@ -238,5 +238,6 @@ def test_games_and_runs_are_where_a_plugin_has_them_if_the_config_asks(monkeypat
 def test_a_module_of_a_plugin_that_cannot_be_imported_is_one_sentence(tmp_path, monkeypatch):
     (tmp_path / "leaves.py").write_text("raise SystemExit('no licence')")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(names, "OF_OTHERS", {"leaves:Game"})
     with pytest.raises(UserError, match="^'leaves:Game', which a plugin names, cannot be imported: no licence$"):
         names.find({"yard": "leaves:Game"}, "yard")

@@ -1,9 +1,9 @@
 """A world of a user's own, written against the protocol alone, and others like it that are wrong in one way each."""
 
-from pathlib import Path
-
 import numpy as np
 
+from motif_jax.envs.text_game import Answer, TextGame
+from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import CAPTIONS, CHOICE, SCREEN_SHAPE, Screen, game_seed
 from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
 
@@ -156,6 +156,25 @@ Numbers = like_the_corridor(players=(1,))
 ListOfActions = like_the_corridor(action=["back", "on"])
 Half = type("Half", (), {key: value for key, value in vars(Corridor).items() if key != "plays"})
 
-# Echo and EchoWorld, the example of a world that is played by writing.
-PAGE = Path(__file__).parents[2] / "docs/wordle.md"
-exec(PAGE.read_text().partition("## A world of your own\n\n```python\n")[2].partition("```")[0])
+
+class Echo(TextGame):
+    """A world that is played by writing: the answer is the text itself, the reward its length."""
+
+    def open(self):
+        return "Say something long."
+
+    def answer(self, text):
+        end = EndStatus.TASK_SUCCESSFUL if self.steps == 2 else EndStatus.RUNNING
+        return Answer(f"{text}!", float(len(text)), end)
+
+    def draw(self, chance):
+        return "la" * int(1 + 5 * chance)
+
+
+class EchoWorld(TextWorld):
+    name, about = "echo", "a valley with an echo"
+    figures, makers = {}, {}
+    written, heard = 32, 33
+
+    def game(self, shown=True):
+        return Echo(self.written, self.heard, self.time_limit)
