@@ -14,6 +14,8 @@ from motif_jax.experiment import tables
 from motif_jax.launch import define_flags, read_flags, split_config
 from motif_jax.stages import NAMES
 
+pytestmark = pytest.mark.repository
+
 PAGES = [*ROOT.glob("*.md"), ROOT / "llms.txt", *(ROOT / "docs").rglob("*.md"), *(ROOT / "third_party").glob("*.md")]
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -116,6 +116,7 @@ def place_of(module: str) -> tuple[str, str]:
     return parts[0], parts[1] if parts[0] == "stages" and len(parts) > 1 else ""
 
 
+@pytest.mark.repository
 def test_every_room_and_stage_has_its_arrows():
     rooms = {file.parent.name for file in PACKAGE.glob("*/__init__.py")}
     assert rooms == ARROWS.keys() | {"stages"}, "the rooms of motif_jax/ and ARROWS of this file"
@@ -162,6 +163,7 @@ def folder_of(module: str) -> str:
     return folder[0] if room == "contrib" else ""
 
 
+@pytest.mark.repository
 def test_core_never_imports_contrib_and_does_not_know_its_names():
     for module in MODULES:
         if place_of(module)[0] != "contrib":
@@ -232,6 +234,7 @@ def compared_in(module: str) -> set[str]:
     return {text for text in found if isinstance(text, str)}
 
 
+@pytest.mark.repository
 def test_names_are_looked_up_and_not_compared():
     """What is particular about a world, a network, an algorithm, a judge or a source is an answer of its object."""
     registered = {name for table in (*TABLES_OF_NAMES, RECIPES, JUDGED, SOURCES) for name in table}

@@ -105,7 +105,6 @@ ROWS = [
     ("online", {"annotate.goal": "stars"}, "and not 'stars' (--config.annotate.goal)"),
     ("online", {"annotate.goal": "Reach level 3@2, please"}, "must be a schedule such as "),
     ("online", {"policy.online.order": "uncertain"}, "needs a network, which 'retrieval' lacks"),
-    ("online", {"policy.online.kind": "words"}, "needs a file of word vectors"),
     ("online", {"policy.online.init_from": "/none"}, "there is no directory '/none'"),
     ("online", {"policy.online.init_from": HERE}, f"there is no reward in {HERE!r}"),
     ("online", {"annotate.backend": "model", "annotate.model": HERE}, "there is no config.json"),

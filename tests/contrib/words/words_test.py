@@ -70,9 +70,10 @@ def test_vectors_that_never_end_are_refused_at_once(tmp_path, attack):
     check_reader(read_vectors, attack, tmp_path)
 
 
-def test_the_floor_of_other_kinds_is_refused(tmp_path):
+def test_a_missing_file_and_the_floor_of_other_kinds_are_refused(tmp_path):
     (tmp_path / "tiny.vec").write_text("gold 1 0\nfight 0 1\n")
     config = get_config("oni.py", "score,words")
+    refusal(lambda: check_stage(train_policy, config), "needs a file of word vectors")
     config.words.vectors = str(tmp_path / "tiny.vec")
     check_stage(train_policy, config)
     config.policy.online.floor = 0.1
