@@ -31,7 +31,8 @@ def make(case, folder):
         (folder / "words.vec").write_text("gold 1 0\nnewt 0 1\n")
         config = get_config(policy__synchronous=True)
         config.policy.online.update({"message": "lt_cnn_small", "batch_size": 8, "updates_early": 1})
-        config.policy.online.update({"kind": kind or KINDS[0], "vectors": str(folder / "words.vec")})
+        config.policy.online.kind = kind or KINDS[0]
+        config.words.vectors = str(folder / "words.vec")
         config.policy.online.anchor = "none" if case == PAIRS else "neutral"
         config.policy.online.goals = "Collect gold@0" if kind == "words" else "defaultgoal@0"
         setting = Setting(viewed(config), folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1))
