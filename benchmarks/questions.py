@@ -6,7 +6,7 @@ captions that were set aside, whose better one has the higher mean reward. A row
 two rounds, by a straight line) the agreement is, and stays, within one point of the one that all answers lead to: the
 mean over SEEDS, with its 95 % t interval.
 
-questions.needed.ORDER   orders of `annotate.order`; the rewards are those of stages/annotate.py
+questions.needed.ORDER   orders of `annotate.order`; the rewards are those of stages/annotate/
 questions.saved          questions that `disagreement` saves, in percent of those of a random order
 """
 
@@ -24,7 +24,7 @@ from motif_jax.captions import decode
 from motif_jax.envs.texts import preference, texts_of
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset
-from motif_jax.stages.annotate import disagreement, small_rewards
+from motif_jax.stages.annotate.disagreement import disagreement, small_rewards
 from motif_jax.structs import UserError
 
 SEEDS = 5

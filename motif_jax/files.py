@@ -32,6 +32,7 @@ LONGEST = 255  # bytes of a name, the limit of file systems
 LAYOUT = 2  # version of the files in a workdir; raise it with every change by which older files would be misread
 LAYOUT_KEY = "layout"  # the key of a version in each config.json and in the facts of checkpoints
 NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)  # errors of file systems without locks
+PLAIN = (str, int, bool, type(None))  # types of values that JSON has as they are
 HOLDER_BYTES = 300  # fits any host name
 _required = True  # False with --nolocks; global, because all threads and stages take locks
 
@@ -131,6 +132,11 @@ def map_array(path: Path) -> np.ndarray:
 
 def to_plain(value: Any, infinite: bool = True) -> Any:
     """A value as JSON has it: NaN is null, infinite numbers are text or, without `infinite`, null as well."""
+    kind = type(value)
+    if kind in PLAIN or (kind is float and math.isfinite(value)):
+        return value
+    if kind is list:  # these first, as lines are written by the hundred thousand
+        return [to_plain(item, infinite) for item in value]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         plain = {one.name: to_plain(getattr(value, one.name), infinite) for one in dataclasses.fields(value)}
         for one in dataclasses.fields(value):

@@ -46,7 +46,8 @@ class Questions:
                 "the dataset has no 'blstats', which moments of NetHack have: choose msg (--config.annotate.captions)"
             )
         self.dataset, self._kind = dataset, kind
-        table, self._ids = dataset.captions()
+        table, ids = dataset.captions()
+        self._ids = np.asarray(ids)  # indexed many times, which is slow in a memory map
         self._texts = [decode(message) for message in table.messages]
         if kind == "msg" and dataset.length == 1:
             digests = np.array([_digest(text) for text in self._texts], np.uint64)[np.asarray(self._ids).reshape(-1)]
@@ -149,10 +150,10 @@ def captions_to_ask(table: CaptionTable, ids: np.ndarray) -> np.ndarray:
 
 
 def write_neutral(folder: Path, captions: np.ndarray, answers: np.ndarray) -> None:
-    """Writes P(better than nothing) of captions [K], from their `answers` shown second and shown first. [K, 2]"""
+    """Writes P(better than nothing) of captions [K], the mean of their two `answers`. [K, 2]"""
     answered = ~np.isnan(answers).any(1)
-    prob = np.stack([answers[answered, 0], 1 - answers[answered, 1]]).mean(0)
-    write_json(folder / NEUTRAL, {"captions": captions[answered].tolist(), "prob": prob.round(6).tolist()})
+    prob = answers[answered].mean(1).round(6)
+    write_json(folder / NEUTRAL, {"captions": captions[answered].tolist(), "prob": prob.tolist()})
 
 
 def neutral_pairs(folder: Path, table: CaptionTable, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -28,17 +28,8 @@ from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.run import Run
 from motif_jax.stages import Stage
-from motif_jax.stages.annotate import (
-    AnnotateConfig,
-    Share,
-    check,
-    find_rules,
-    make_backend,
-    marked,
-    needs,
-    open_dataset,
-    share,
-)
+from motif_jax.stages.annotate import AnnotateConfig, check, make_backend, needs, open_dataset
+from motif_jax.stages.annotate.page import Share, find_rules, marked, share
 from motif_jax.structs import UserError
 
 STAGE_NAME = "check_judge"

@@ -74,7 +74,7 @@ def audit_workdir(config: AuditConfig, stage: StageRun, open_backend: OpenBacken
     stage.bind(config)
     evidence = gather(config, workdir, players, *load_rewards(config, workdir))
     plan = make_plan(evidence, section.flips, section.triples, section.repeats, config.seed)
-    answers = ask_pairs(config, plan, stage.path / "answers.json", open_backend, "audit")
+    answers = ask_pairs(config, plan, stage.path / "answers.jsonl", open_backend, "audit")
     opinion = ask_second(config, plan, stage.path / "second.json")
     found, judge = examine(evidence, plan, answers, opinion), label_name(config.annotate)
     learnt_from = (read_json(workdir / "reward" / "statistics.json") or {}).get("annotators") or {judge: 1.0}

@@ -31,7 +31,7 @@ from motif_jax.pages.figures import SUMMARIES, Player, all_metrics, arranged, ch
 from motif_jax.rewards.registry import LEARNT, MIXTURES, ONLINE, PREFIX, SOURCES, parse_sources, program_title
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
 from motif_jax.run import METRICS, Head, Run, date_of
-from motif_jax.stages.annotate import aim_of
+from motif_jax.stages.annotate.page import aim_of
 from motif_jax.stages.train_policy.hooks import blocks_of_hooks
 
 TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts

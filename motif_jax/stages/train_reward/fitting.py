@@ -35,8 +35,9 @@ from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.rewards import preference, statistics
 from motif_jax.rewards.statistics import IMPORT_FLAG, RewardStatistics, compare, find_reward_file
 from motif_jax.run import Head, Run, StageRun, date_of
-from motif_jax.stages.annotate import TITLE as PREFERENCES
-from motif_jax.stages.annotate import aim_of, label_bar, label_name, open_dataset, sentence
+from motif_jax.stages.annotate import label_name, open_dataset
+from motif_jax.stages.annotate.page import TITLE as PREFERENCES
+from motif_jax.stages.annotate.page import aim_of, label_bar, sentence
 from motif_jax.stages.train_reward import FLAG as ANNOTATORS
 from motif_jax.stages.train_reward import FOLDER, SUMMARY, RewardConfig, TrainReward, label_checksums, learnt_from
 from motif_jax.structs import Interrupted, UserError
