@@ -148,7 +148,7 @@ def test_two_judges_of_a_stranger_with_other_metadata_never_share_a_cache_or_a_s
     other.annotate.custom_name = "y"
     annotate.run(annotate.STAGE.view(other.to_dict()), tmp_path)
     assert len(list((tmp_path / "answers").iterdir())) == 2
-    log = json.loads((tmp_path / "annotations/y/shard-00000-of-00001.json").read_text())["log"]
+    (log,) = json.loads((tmp_path / "annotations/y/merged.json").read_text())["shards"].values()
     assert (log["from_cache"], log["no_verdict"]) == (0, 0)
     assert log["asked"] > 0
     facts = [judge_facts(viewed(config), texts_of(config.env, "")) for config in (one, other)]

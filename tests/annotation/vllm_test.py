@@ -137,7 +137,7 @@ def test_a_server_gives_the_same_scores_as_the_engine_in_this_process(model, ser
     assert np.ptp(expected) > 0.01
     assert set(np.unique(dataset.preference(name))) == {0, 1, 2}
     record = json.loads((annotation_folder(dataset.path, name) / "merged.json").read_text())
-    log = record["shards"]["shard-00000-of-00001"]
+    log = record["shards"]["answers-00000-of-00001"]
     assert log["asked"] == 2 * len(Questions(dataset, "msg"))
     assert log["output_tokens"] == log["asked"]  # one token each
     assert log["cached_tokens"] > 0.8 * log["prompt_tokens"]  # all but the captions

@@ -84,8 +84,8 @@ def test_both_orders_are_asked_and_pairs_show_the_neutral_moment_on_either_side(
     table, ids = captions(tmp_path, ("", "You die..."), length=3)
     asked = [table.messages.tolist().index(list(table.messages[at])) for at in captions_to_ask(table, ids)]
     die = next(at for at in range(len(table)) if table.text(at) == "You die...")
-    # With a liking of 0.1 for what is shown second, and no answer that can be read about "You die...".
-    answers = [[0.4 + 0.1, 0.6 + 0.1], [0.9 + 0.1, 0.1 + 0.1], [np.nan, np.nan]]
+    # With a liking of 0.1 for what is shown second, and an answer about "You die..." that cannot be read.
+    answers = [[0.4 + 0.1, 0.4 - 0.1], [0.9 + 0.1, 0.9 - 0.1], [np.nan, 0.1]]
     asking.write_neutral(tmp_path, np.array([*asked, die]), np.array(answers))
     more, prob = asking.neutral_pairs(tmp_path, table, ids)
     # 1 % of 200 pairs: in proportion 249 to 150 these are 1.2 and 0.8, so one of each.

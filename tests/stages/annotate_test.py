@@ -15,7 +15,7 @@ from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 
 from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
 from motif_jax.annotation.backends import Lexicon, Server, opened
-from motif_jax.files import read_json
+from motif_jax.files import read_json, read_lines
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.run import Run
@@ -196,14 +196,14 @@ def test_answers_of_a_server_that_dies_are_kept_for_its_model(workdir, monkeypat
         with pytest.raises(UserError, match=r"\d+ of 600 pairs are labelled, and the same command goes on from there"):
             run_server(workdir, chat, server__patience_s=1.0)
         chat.fault, chat.models = lambda number, body: "", ("beta",)
-        with pytest.raises(UserError, match=r"was begun with the model 'alpha', and this is 'beta' .*custom_name"):
+        with pytest.raises(UserError, match=r"has opened = 'alpha', not 'beta': .*custom_name"):
             run_server(workdir, chat)
         with pytest.raises(UserError, match=r"has server.extra = '\{\}', not"):
             run_server(workdir, chat, server__extra='{"temperature": 2.0}')
         chat.models = ("alpha",)
         with monkeypatch.context() as patch:
             patch.setattr(Server, "weights", "of files that were replaced")
-            with pytest.raises(UserError, match="the model 'alpha', and this is another one of this name"):
+            with pytest.raises(UserError, match="has opened.weights = None, not 'of files that were repl"):
                 run_server(workdir, chat)
         chat.asked.clear()
         name = run_server(workdir, chat)
@@ -227,6 +227,12 @@ class Stops:
         self.annotator.close()
 
 
+def order_of(folder) -> list[int]:
+    """The questions in the order in which they were wanted."""
+    (file,) = folder.glob("answers-*.jsonl")
+    return [spot // 2 for line in read_lines(file) for spot in line.get("ask", ()) if not spot % 2]
+
+
 def annotated_in_parts(tmp_path, stops, open_backend, **values):
     """Labels of a job that is interrupted after these numbers of answers are those of one that is not."""
     config, ends = get_config(annotate__order="disagreement"), []
@@ -239,7 +245,7 @@ def annotated_in_parts(tmp_path, stops, open_backend, **values):
                 annotate.STAGE.run(view, workdir, lambda backend, n=answers: Stops(open_backend(backend), n))
         annotate.STAGE.run(view, workdir, open_backend)
         folder = workdir / "annotations" / annotate.label_name(config.annotate)
-        ends.append([(folder / file).read_bytes() for file in ("order.json", "prob.npy")])
+        ends.append([order_of(folder), (folder / "prob.npy").read_bytes()])
     assert ends[0] == ends[1]
     return config, workdir, folder
 
@@ -258,21 +264,21 @@ class Alphabet:
 
 
 def test_interrupted_rounds_try_the_same_questions_in_both_orders(tmp_path, monkeypatch):
-    monkeypatch.setattr(annotate, "small_rewards", lambda messages, *_: np.eye(4, len(messages)))
+    monkeypatch.setattr(annotate.disagreement, "small_rewards", lambda messages, *_: np.eye(4, len(messages)))
     annotated_in_parts(tmp_path, (430,), lambda _: Alphabet(), rounds=2, backend="server")
 
 
 def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, monkeypatch):
-    monkeypatch.setattr(annotate, "MOST_STEPS", 4)
+    monkeypatch.setattr(annotate.disagreement, "MOST_STEPS", 4)
     config, workdir, folder = annotated_in_parts(tmp_path, (20, 70, 40), opened, rounds=3, max_pairs=200)
-    order, prob = read_json(folder / "order.json")["numbers"], np.load(folder / "prob.npy")
+    order, prob = order_of(folder), np.load(folder / "prob.npy")
     questions = Questions(PairDataset(workdir / "dataset"), "msg")
     asked = np.unique(questions.of_pair[:200])
     assert len(order) == len(set(order)) == (asked >= 0).sum()  # as many as by_caption asks
     np.testing.assert_array_equal(~np.isnan(prob), np.isin(questions.of_pair, [-1, *order]))
     config.annotate.max_pairs = 0
     run_stage(annotate, config, workdir)
-    assert read_json(folder / "order.json")["numbers"][: len(order)] == order
+    assert order_of(folder)[: len(order)] == order
     assert labels(workdir, folder.name) == expected(workdir)
 
 

@@ -102,10 +102,11 @@ def test_a_part_of_an_annotation_that_comes_with_a_dataset_is_gone_on_with(workd
     adopt(workdir / "dataset", tmp_path / "other")
     prob = tmp_path / "other/annotations" / NAME / "prob.npy"
     known = np.load(prob)
-    np.save(prob, np.where(np.isnan(known), known, np.float32(0.75)))
+    other = np.where(known > 0.5, np.float32(0.75), np.where(known < 0.5, np.float32(0.25), known))
+    np.save(prob, other)
     label(tmp_path / "other")
     labels = np.load(prob)
-    assert (labels[known > 0.5] == 0.75).all()
+    assert (labels[~np.isnan(known)] == other[~np.isnan(known)]).all()
     assert not np.isnan(labels).any()
 
 

@@ -18,7 +18,7 @@ from motif_jax.contrib.audit import stage as audit
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
-from motif_jax.files import read_json, write_json, write_lines
+from motif_jax.files import read_json, read_lines, write_json, write_lines
 from motif_jax.pages.figures import Player, arranged, own_of
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.run import Run
@@ -121,10 +121,14 @@ def test_findings_are_printed_and_reported(workdir, capsys):
 def test_an_interrupted_audit_resumes_with_its_answers(workdir):
     config, gone = settings(), Incomplete("the judge is gone")
     view = audit.STAGE.view(config.to_dict())
-    with pytest.raises(UserError, match=r"the judge is gone; 7 of \d+ questions are answered, and the same command"):
+    with pytest.raises(
+        UserError, match=r"is gone; 7 of [\d,]+ questions are answered, and the same command"
+    ) as stopped:
         job.run(view, workdir, lambda rules: Stops(opened(rules), 7, gone))
     assert not is_complete(audit, config, workdir)
-    asked = len(read_json(workdir / "audit/answers.json")["answers"])
+    asked = int(str(stopped.value).split(" of ")[1].split()[0].replace(",", ""))
+    answers = workdir / "audit/answers.jsonl"
+    assert [spot for line in read_lines(answers) for spot in line.get("asked", ())] == [*range(0, 14, 2)]
     job.run(view, workdir, lambda rules: Stops(opened(rules), asked - 7, gone))  # not one more
     broken = read_json(workdir / "audit/audit.json")
     shutil.rmtree(workdir / "audit")
