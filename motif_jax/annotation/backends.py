@@ -3,7 +3,7 @@
 A backend is looked up once, by `annotate.backend`, and then has all the answers about itself. Its `metadata` are all
 values that its answers depend on. They keep two judges apart, in two forms:
 
-    flat_metadata    recorded with a shard of labels (stages/annotate.py) and an online reward (rewards/online)
+    flat_metadata    recorded with a shard of answers (stages/annotate) and an online reward (rewards/online)
     cache_metadata   recorded with cached answers; the cache's folder is named after a hash of it (annotator.py)
 
 A judge of one's own is a subclass of CaptionBackend, `--config.annotate.backend=module:Class`.

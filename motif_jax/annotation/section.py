@@ -131,8 +131,8 @@ class AnnotateSection:
     batch_size: int = value(
         2048,
         Whole(1),
-        "vllm: questions per call; model: questions that are computed together, up to 256, or 32 in mode reason; all: "
-        "answers after which labels are saved, or every 30 seconds",
+        "vllm: questions per call; model: questions that are computed together, up to 256, or 32 in mode reason; both "
+        "orders of a question are asked in the same batch",
     )
     sampling: SamplingSection = field(default_factory=SamplingSection)
     vllm: Vllm = field(default_factory=Vllm)

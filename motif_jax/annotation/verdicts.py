@@ -2,7 +2,7 @@
 
 plan = PairPlan()
 both = plan.both([("a newt", "a dragon")])  # the question's number, and that of its other order. [1, 2]
-answers = ask_pairs(config, plan, file, opened, "my_stage")  # of stages/annotate.py
+answers = ask_pairs(config, plan, file, opened, "my_stage")  # of stages/annotate
 answers.mean(both)  # P(second is better). [1]
 """
 

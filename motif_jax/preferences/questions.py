@@ -72,10 +72,10 @@ class Questions:
         first, second = divmod(int(self._codes[number]), len(self._captions))
         return self._caption(self._moments[first]), self._caption(self._moments[second])
 
-    def labels(self, prob: np.ndarray, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """P(second is better) of each question, in its own order, from that of pairs; NaN: unknown. [M] -> [Q]"""
-        labels, asking = np.full(len(self), np.nan, np.float32), self.of_pair[rows] >= 0
-        labels[self.of_pair[rows][asking]] = np.where(self.turned[rows][asking], 1 - prob[asking], prob[asking])
+    def labels(self, prob: np.ndarray) -> np.ndarray:
+        """P(second is better) of each question, in its own order, from that of pairs; NaN: unknown. [N] -> [Q]"""
+        labels, asking = np.full(len(self), np.nan, np.float32), self.of_pair >= 0
+        labels[self.of_pair[asking]] = np.where(self.turned, 1 - prob, prob)[asking]
         return labels
 
     def rows(self) -> np.ndarray:

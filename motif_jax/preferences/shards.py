@@ -71,7 +71,7 @@ class Answers:
 
     def read(self, file: Path) -> None:
         """Applies the lines of a file, of which most are single answers: those in a row together."""
-        asked = {"asked": [], "yes": []}
+        asked: dict[str, list[Any]] = {"asked": [], "yes": []}
         for line in read_lines(file):
             if "asked" in line:
                 for name, values in asked.items():
@@ -343,7 +343,12 @@ def write_labels(
 ) -> None:  # fmt: skip
     """Writes labels, P(second is better) [N] float32; others must not write them at the same time."""
     folder, codes = annotation_folder(dataset.path, name), to_codes(prob, metadata.get("tie_margin", 0.0))
-    summary = {"facts": dict(metadata), "missing_shards": missing, "counts": count(codes), "shards": logs}
+    summary: dict[str, Any] = {
+        "facts": dict(metadata),
+        "missing_shards": missing,
+        "counts": count(codes),
+        "shards": logs,
+    }
     summary[NOT_ASKED] = not_asked
     write_json(folder / "merged.json", summary | {"written": False})  # first: `check_free` needs it beside labels
     write_array(folder / "prob.npy", prob)

@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import threading
+import zlib
 
 import numpy as np
 import pytest
@@ -282,6 +283,56 @@ def test_interrupted_rounds_by_disagreement_resume_with_the_same_bits(tmp_path, 
     assert labels(workdir, folder.name) == expected(workdir)
 
 
+@pytest.mark.parametrize("values", [
+    {"both_orders": 0.5}, {"mode": "score"}, {"mode": "rate"}, {"num_shards": 4}, {"max_pairs": 300, "order": "random"},
+    {"order": "disagreement", "rounds": 2},
+])  # fmt: skip
+def test_interrupted_without_a_cache_it_ends_with_the_same_bits(tmp_path, monkeypatch, values):
+    """Some questions have no verdict, others turn with the order, and moments without a message are rare."""
+    monkeypatch.setattr(annotate.disagreement, "small_rewards", lambda messages, *_: np.eye(4, len(messages)))
+    pairs = [pair for pair in random_pairs(600, events=MANY) if "" not in {text.partition(" #")[0] for text in pair}]
+    ends, asked = [], []
+    for name, stops in (("whole", ()), ("parts", (1, 12, 20))):
+        write_dataset(tmp_path / name / "dataset", [*pairs, ("", EVENTS[0])])
+        counted = Counted()
+        for shard in range(values.get("num_shards", 1)):
+            config = get_config(annotate__backend="server", annotate__cache_dir="", annotate__shard=shard)
+            config.annotate.update(values)
+            view = annotate.STAGE.view(config.to_dict())
+            for number in stops:
+                with pytest.raises(Interrupted):
+                    annotate.run(view, tmp_path / name, lambda _, number=number: Stops(counted, number))
+            annotate.run(view, tmp_path / name, lambda _: counted)
+        folder = tmp_path / name / "annotations" / annotate.label_name(config.annotate)
+        files = [file for file in ("prob.npy", "neutral.json") if (folder / file).exists()]
+        ends.append({file: (folder / file).read_bytes() for file in files})
+        asked.append(counted.asked)
+    assert ends[0] == ends[1]
+    assert ("neutral.json" in ends[0]) == ("max_pairs" not in values)
+    assert {*asked[1]} == {*asked[0]}
+    assert len(asked[0]) == len({*asked[0]})
+    again = len(asked[1]) - len(asked[0])  # of ratings, also those of which no pair was complete
+    assert again <= 3 * values.get("num_shards", 1) or values.get("mode") == "rate"
+
+
+class Counted:
+    """A judge whose answers depend on the texts and their order alone."""
+
+    model = "counted"
+
+    def __init__(self):
+        self.asked = []
+
+    def answers(self, questions):
+        for question in filter(None, questions):
+            self.asked.append(question)
+            digest = zlib.crc32(repr(tuple(question)).encode())
+            yield question, QuestionAnswer(None if digest % 17 == 0 else digest % 100 / 99)
+
+    def close(self):
+        pass
+
+
 class Lengths:
     """Rates a message by its length."""
 
@@ -334,11 +385,11 @@ def start(workdir, *more: str) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_killed_again_and_again_it_loses_at_most_a_batch(workdir):
-    batch, in_flight, allowed = 20, 4, 0
+def test_killed_again_and_again_it_loses_at_most_the_questions_in_flight(workdir):
+    in_flight, allowed = 4, 0
     with ChatServer() as chat:
         chat.delay_s = 0.004
-        options = server_flags(workdir, chat, batch_size=batch, server__in_flight=in_flight)
+        options = server_flags(workdir, chat, cache_dir="", server__in_flight=in_flight)
         kills, served = 0, []
         while True:
             process = start(workdir, *options)
@@ -354,7 +405,7 @@ def test_killed_again_and_again_it_loses_at_most_a_batch(workdir):
                 assert "Traceback" not in err
                 assert "run the same command again to resume" in err
             kills += 1
-            allowed += in_flight + batch * (number == signal.SIGKILL)
+            allowed += in_flight
         _, err = process.communicate()
         assert process.returncode == 0, err
         assert kills > 1

@@ -216,7 +216,8 @@ class AnnotationJob:
         self._table, _ = questions.dataset.captions()
         self._before, self._log = dict(shard.log), dict(shard.log)  # of earlier runs, and with this one
         self._counts = AskingCounts("annotate")
-        self._stack, self._judge = contextlib.ExitStack(), None  # opened for the first question
+        self._stack = contextlib.ExitStack()
+        self._judge: Asking | None = None  # opened for the first question
         self._started = self._shown = self._logged = time.monotonic()
         self._flight: dict[Question, int] = {}  # drawn, not yet answered
 
@@ -226,11 +227,12 @@ class AnnotationJob:
             try:
                 for chosen in self._rounds():
                     shard.want(2 * chosen)
-                    shard.want(in_orders(captions))
                     if shard.rounds:  # not all labels came with the dataset
+                        shard.want(in_orders(captions))  # before the shard can be complete without them
                         shard.want(2 * chosen[self._in_both_orders[chosen]] + 1)
                         self._ask(chosen)
                 self._check_share(chosen)
+                shard.want(in_orders(captions))
                 self._ask(captions)
             except BaseException as error:
                 self._save()
@@ -278,10 +280,11 @@ class AnnotationJob:
 
     def _beside_nothing(self) -> np.ndarray:
         """The captions to compare with a moment without a message: in the first job, if such moments are rare. [K]"""
-        elsewhere = self._shard.part.number or self._section.max_pairs or (self._shard.folder / NEUTRAL).exists()
-        if elsewhere or self._section.captions != "msg":
+        shard, count = self._shard, len(self._questions)
+        came = (shard.folder / NEUTRAL).exists() and not shard.wanted[count:].any()  # with the dataset
+        if shard.part.number or came or self._section.max_pairs or self._section.captions != "msg":
             return np.zeros(0, np.int64)
-        return len(self._questions) + captions_to_ask(*self._questions.dataset.captions())
+        return count + captions_to_ask(*self._questions.dataset.captions())
 
     def _check_share(self, chosen: np.ndarray) -> None:
         """Raises UserError if hardly any of the questions has a label; then they are asked again."""
@@ -303,12 +306,13 @@ class AnnotationJob:
         if len(spots):
             batches = annotator.batches(spots.tolist(), self._section.batch_size)
             in_turn = (spot for batch in batches for spot in sorted(batch, key=lambda spot: spot % 2))
-            self._judge = self._judge or self._open_judge(len(np.unique(spots // 2)))
+            self._judge = self._judge or self._open_judge()
             self._judge.ask(self._draw(in_turn), self._take)
             self._show()
 
-    def _open_judge(self, count: int) -> Asking:
-        print_line(f"annotate: {count:,} distinct questions for {self._total():,} pairs")
+    def _open_judge(self) -> Asking:
+        due = (self._shard.wanted & ~self._shard.asked)[: len(self._questions)].any(1).sum()
+        print_line(f"annotate: {due:,} distinct questions for {self._total():,} pairs")
         judge = open_judge(self._backend, self._section.cache_dir, self._counts, self._open_backend)
         self._stack.enter_context(contextlib.closing(judge))
         model, weights = judge.annotator.model, self._backend.weights
