@@ -30,7 +30,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args,
 from motif_jax import files
 from motif_jax.config.renamed import current_values
 from motif_jax.config.table import flatten
-from motif_jax.structs import UserError
+from motif_jax.structs import Meaning, UserError
 
 if TYPE_CHECKING:
     from motif_jax.devices.checkpoints import Checkpoints
@@ -94,6 +94,7 @@ class Head:
     made: str | None = None  # date, text
     machine: Mapping[str, Any] | None = None  # `system.machine.describe`
     config: Mapping[str, Any] | None = None
+    meanings: tuple[Meaning, ...] | None = None  # of the world's figures
 
     @property
     def liked(self) -> str:
