@@ -26,8 +26,8 @@ class WorldSection:
 
     world: str = value(
         "nethack",
-        Text(),
-        f"{', '.join(WORLDS)}; or module:Class (docs/games.md)",
+        Text(tuple(WORLDS), own=True),
+        "the game, or your own as module:Class (docs/games.md)",
         decides=True,
     )
     options: str = value("{}", Text(longest=4000), "options of text worlds and of module:Class, as JSON", decides=True)
