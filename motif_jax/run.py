@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 CONFIG, LOCK, METRICS = "config.json", ".lock", "metrics.jsonl"
 SECTIONS = "sections"  # directory of the workdir
-RULES = "the rules"  # as a judge, in words
 Value = TypeVar("Value")
 
 
@@ -86,6 +85,7 @@ class Head:
     beside: str | None = None  # a chart beside the sentences
     goal: str | None = None  # text
     judge: str | None = None
+    plural: bool | None = None  # whether it is several, such as rules
     judged: int | None = None  # pairs
     agreement: str | None = None  # of the reward with its labels
     likes: str | None = None  # the reward's best captions
@@ -100,7 +100,7 @@ class Head:
     def liked(self) -> str:
         """What the judge prefers, for titles, as HTML: "what the rules like"; "" without a judge."""
         who = re.sub("</?b>", "", self.judge or "")
-        return who and f"what {who} {'like' if who == RULES or ' and ' in who else 'likes'}"
+        return who and f"what {who} {'like' if self.plural or ' and ' in who else 'likes'}"
 
 
 class Run:

@@ -94,7 +94,9 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
         stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged))
         aims = [aim_of(turn.goal) for turn in parse_goals(online["goals"])]
         who = " and ".join(_title_of_judge(name) for name in _judges(judged))
-        judge = Head(goal=_schedule(online), judge=esc(who), aim=", then ".join(filter(None, aims)) or None)
+        plural = any(getattr(find(BACKENDS, name), "plural", False) for name in _judges(judged))
+        judge = Head(goal=_schedule(online), judge=esc(who), plural=plural)
+        judge = replace(judge, aim=", then ".join(filter(None, aims)) or None)
     head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over, judge)
     made = date_of((stage.path / METRICS).stat().st_mtime)
     stage.report(replace(judge, aim=None, made=made, meanings=meanings, **head))
