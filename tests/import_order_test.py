@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -176,6 +177,21 @@ def test_core_never_imports_contrib_and_does_not_know_its_names():
     known = {(module, name) for module in MODULES for name in compared_in(module) & set().union(*OF_CONTRIB.values())
              if name not in OF_CONTRIB.get(folder_of(module), ())}  # fmt: skip
     assert known == OTHER_WORDS.keys()
+
+
+ENGLISH = {  # names in contrib that are words of many sentences
+    "audit", "challenge", "comments", "exercises", "export", "films", "guessing", "protocols", "readers", "words",
+    "options", "group_advantages",
+}  # fmt: skip
+
+
+@pytest.mark.repository
+def test_texts_of_core_do_not_name_what_is_in_contrib():
+    """In comments, meanings and messages; what had another name is in a table."""
+    files = {file for module, file in MODULES.items() if not folder_of(module) and file.name != "renamed.py"}
+    known = "|".join(map(re.escape, sorted(set().union(*OF_CONTRIB.values()) - ENGLISH - RECIPES.keys())))
+    for file in {*files, *CONTRIB.parents[1].glob("configs/*.py")}:
+        assert not re.findall(rf"(?<![\w.])(?:{known})\b|\bcontrib/\w", file.read_text()), file
 
 
 def test_pages_know_no_figure_of_a_world():

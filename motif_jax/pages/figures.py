@@ -137,7 +137,7 @@ class Player(NamedTuple):
     sources: Mapping[str, Any] = {}  # metadata of these sources; the same metadata means the same rewards
     aims: tuple[str, ...] = ()  # behaviours that the game's goals ask for
     protocol: str = ""  # the rules of its games; "": those of the workdir
-    rules: str = ""  # the same in words: by the rules of BALROG's BabyAI
+    rules: str = ""  # the same in words: "by the rules of ..."
     decoding: HowDecoded | None = None  # of a policy that writes
     recipe: str = ""  # the algorithm that learnt its values
     repeatable: bool = True  # whether its games can be repeated exactly
