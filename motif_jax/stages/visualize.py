@@ -44,9 +44,7 @@ class Visualize:
     episode: str = value(
         BEST, Text(longest=9), "an evaluated episode: best, worst, liked, longest, toughest, or a number"
     )
-    speed: float = value(
-        10.0, Number(0.002, 1e6), "steps per second"
-    )  # so that a picture of a film lasts at most 655 s
+    speed: float = value(10.0, Number(0.002, 1e6), "steps per second")  # films: at most 655 s each
     export: str = value("", PATH, "a film to write, instead of playing in the terminal; its name ends in its format")
     replay: str = value("", PATH, "a replay, one of evaluate/*/replays/*.npz, instead of policy and episode")
 
