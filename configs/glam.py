@@ -12,7 +12,7 @@ variant of the network (action_head, embeddings (only these are pretrained), ran
 random_action_head); smollm2 for the recipe above, and with it: lora (low-rank additions are trained), demonstrations
 (the model first clones games of the bot), grpo or gigpo (advantages within groups, no critic), rehearsal (tiny sizes
 and a new network, for a CPU, to see that everything runs); symbolic, a baseline: a small network, FiLM, sees the grid
-and the mission; and reference, for the published system with its defects. The other baseline is the config drrn.
+and the mission; and reference, for the published system with its defects. docs/glam.md has another baseline.
 
 Another model: --config.policy.language.model=/models/flan-t5-small, a directory or GGUF file. Without one, a new small
 network starts from random weights. configs/glam_quickstart.py runs without downloads. docs/glam.md explains the rest.

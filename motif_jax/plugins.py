@@ -22,7 +22,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from motif_jax.config.table import tables_of
+from motif_jax.config.table import OfPlugin, tables_of
 from motif_jax.console import clean
 from motif_jax.structs import UserError
 
@@ -72,7 +72,7 @@ class Plugins(NamedTuple):
             owner = dict.fromkeys(names, "the program itself")
             for plugin, declared in self.by_name.items():
                 for name, target in declared.tables()[table].items():
-                    if names.setdefault(name, target) != target:
+                    if names.setdefault(OfPlugin(name), target) != target:
                         kind, other = table.rstrip("s").replace("_", " "), owner[name]
                         self.conflicts.append(
                             f"the plugin {plugin!r} has a {kind} {clean(name, 80)!r}, as has {other}: uninstall one"

@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 
 from motif_jax import names
+from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.plugins import CONTRIB
 from motif_jax.rewards.registry import SOURCES
 from motif_jax.rewards.section import JUDGED
 from motif_jax.stages import NAMES
+from motif_jax.stages.evaluate.results import FAMILY
 
 pytestmark = pytest.mark.quick
 TABLES_OF_NAMES = [table for name, table in vars(names).items() if name.isupper() and isinstance(table, dict)]
@@ -174,6 +177,31 @@ def test_core_never_imports_contrib_and_does_not_know_its_names():
     known = {(module, name) for module in MODULES for name in compared_in(module) & set().union(*OF_CONTRIB.values())
              if name not in OF_CONTRIB.get(folder_of(module), ())}  # fmt: skip
     assert known == OTHER_WORDS.keys()
+
+
+ENGLISH = {  # names in contrib that are words of many sentences
+    "audit", "challenge", "comments", "exercises", "export", "films", "guessing", "protocols", "readers", "words",
+    "options", "group_advantages",
+}  # fmt: skip
+
+
+@pytest.mark.repository
+def test_texts_of_core_do_not_name_what_is_in_contrib():
+    """In comments, meanings and messages; what had another name is in a table."""
+    files = {file for module, file in MODULES.items() if not folder_of(module) and file.name != "renamed.py"}
+    known = "|".join(map(re.escape, sorted(set().union(*OF_CONTRIB.values()) - ENGLISH - RECIPES.keys())))
+    for file in {*files, *CONTRIB.parents[1].glob("configs/*.py")}:
+        assert not re.findall(rf"(?<![\w.])(?:{known})\b|\bcontrib/\w", file.read_text()), file
+
+
+def test_pages_know_no_figure_of_a_world():
+    """What they say of it is the world's own (`Meaning`)."""
+    figures = {name for world in names.WORLDS for name in make_world({"world": world}).figures}
+    assert {"score", "guesses"} <= figures
+    for module in MODULES:
+        if place_of(module)[0] == "pages" or module in ("motif_jax.stages.report", "motif_jax.stages.evaluate.results"):
+            found = {node.value for node in nodes_of(module) if isinstance(node, ast.Constant)} & figures
+            assert found <= {FAMILY}, module
 
 
 def test_a_folder_of_contrib_imports_another_one_only_if_its_first_line_says_so():

@@ -162,7 +162,7 @@ def test_a_strangers_package_is_installed_and_used_by_its_names(tmp_path):
     assert "--config.stranger.factor=3" in run(environment, "--help=stranger").stdout
     without = run(dict(os.environ), *line, "--dry_run")
     assert without.returncode == 2
-    assert "unknown backend 'optimist'" in without.stderr
+    assert "unknown world 'yard'" in without.stderr
 
 
 @pytest.mark.quick

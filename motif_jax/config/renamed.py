@@ -33,6 +33,12 @@ CHOICES = {  # by the new name of a value: its old choices, and the new ones
     "policy.online.when_down": {"go_on": "continue"},
     "train_values.start": {"new_trunk": "fresh_trunk", "new": "fresh"},
 }
+CONFIGS = {  # a config and the first word of its argument: the config that it is now, and a word for its argument
+    ("ilql", "dialogue"): ("guessing", ""),
+    ("ilql", "comments"): ("comments", ""),
+    ("ilql_quickstart", "dialogue"): ("guessing", "small"),
+    ("ilql_quickstart", "comments"): ("comments", "small"),
+}
 FLAG = re.compile(r"(--?(?:no)?config\.)([^=]*)(=.*)?", re.DOTALL)
 
 
@@ -45,6 +51,15 @@ def current_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values by their old or new names, with the new ones."""
     renamed = {RENAMED.get(name, name): value for name, value in values.items()}
     return {name: current_choice(name, value) for name, value in renamed.items()}
+
+
+def current_config(name: str, argument: str) -> tuple[str, str]:
+    """The name and argument of today's config for those of a shipped one."""
+    first, _, rest = argument.partition(",")
+    if (name, first) not in CONFIGS:
+        return name, argument
+    new, added = CONFIGS[name, first]
+    return new, ",".join(filter(None, (rest, added))) or "ilql"
 
 
 def current_flag(word: str) -> str:

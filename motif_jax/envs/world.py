@@ -20,7 +20,7 @@ import numpy as np
 
 from motif_jax.captions import WIDTH
 from motif_jax.console import suggest
-from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
+from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, Meaning, UserError
 
 # Seeds of games: (run seed, stream, episode) -> the seeds of NetHack's generators and of a scripted player.
 #
@@ -189,6 +189,7 @@ class World(Protocol):
         own_game(env)                 name and flag of a user's code that the world runs (own_code.py)
         scripted(name)                makes a scripted player of `players`, other than "random"
         words, probes                 texts with all words of its prompts; fixed prompts, which training logs
+        meanings                      what pages say about its figures, a `Meaning` for each, in the order of the page
         varies                        whether its values can vary in evaluation (protocols.py)
         packages, character           what datasets record of the game
         library                       which library games load, in a line
@@ -235,6 +236,11 @@ class World(Protocol):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """Returns why a policy with this checkpoint metadata cannot play in this world; "" if it can."""
+
+
+def meanings_of(world: Any) -> tuple[Meaning, ...]:
+    """What a world says about its figures."""
+    return tuple(getattr(world, "meanings", ()))
 
 
 def text_action(width: int) -> ArraySpec:

@@ -93,21 +93,21 @@ def test_the_first_screen_shows_what_differs_most_from_random_play(whole):
 
 
 LEARNT, ONLINE, AIM = "train_reward", "train_policy", "with the goal “be kind”"
-RULES = Head(judge="<b>the rules</b>", goal="defaultgoal")
+RULES = Head(judge="<b>two oracles</b>", plural=True, goal="defaultgoal")
 
 
 @pytest.mark.parametrize(
     ("policy", "reward", "title", "trained"),
     [
-        ({}, RULES, "An agent that likes what the rules like", "by the learnt reward alone, not by the game, and"),
+        ({}, RULES, "An agent that likes what two oracles like", "by the learnt reward alone, not by the game, and"),
         ({}, Head(judge="<b>Qwen</b>"), "An agent that likes what Qwen likes", "by the learnt reward alone"),
         ({}, Head(judge="<b>A</b> and <b>B</b>"), "An agent that likes what A and B like", "by the learnt reward"),
         ({}, Head(judge="<b>Qwen</b>", aim=AIM), f"An agent {AIM}", "by the learnt reward alone, not by the game, and"),
         ({}, Head(), "An agent that likes the learnt reward", "by the learnt reward alone"),  # an imported one
-        ({"extrinsic_coefficient": 0.1}, RULES, "An agent that likes the game's own reward and what the rules like",
+        ({"extrinsic_coefficient": 0.1}, RULES, "An agent that likes the game's own reward and what two oracles like",
          "by the game and the learnt reward and trained"),
         ({"sources": "learnt,explore:0.02,event_idle:-0.005"}, RULES,
-         "An agent that likes what the rules like and newly drawn squares",
+         "An agent that likes what two oracles like and newly drawn squares",
          "by the learnt reward, newly drawn squares and event_idle (a penalty), not by the game, and trained"),
         ({"sources": "code:a/b/gold.reward"}, None, "An agent that likes what the program gold pays",
          "by the program gold alone"),

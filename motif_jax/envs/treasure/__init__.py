@@ -23,7 +23,7 @@ import numpy as np
 
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import CAPTIONS, CHOICE, GREY, WHITE, GameSeed, Pieces, Screen, Viewpoint, World, draw_screen
-from motif_jax.structs import ArraySpec, EndStatus
+from motif_jax.structs import ArraySpec, EndStatus, Meaning
 
 LENGTH = 71  # columns 1..71
 STAIRS_COLUMN, START = 1, 5
@@ -102,6 +102,7 @@ class TreasureWorld(SequentialWorld, World):
     about = "a game in which a hero has 40 steps to collect gold in a corridor and to walk back to the stairs down"
     action, action_names = CHOICE, ACTIONS
     figures = {"gold": int, "stairs": bool}  # noqa: RUF012
+    meanings = (Meaning("stairs", better="higher"), Meaning("gold", note="at the end", better="higher"))
     specs = {
         "view": ArraySpec((1, 2 * SIGHT + 1), "uint8", "grid", len(KINDS)),
         "numbers": ArraySpec((3,), "float32"),

@@ -60,7 +60,7 @@ class Evaluate:
         "empty: of this workdir",
     )
     baselines: str = value("random", PATHS, "players of the same games, comma-separated: scripted, WORKDIR, @STEP")
-    protocol: str = value(TASK, Text(tuple(PROTOCOLS)), "task: the rules of env; others: published ones, of plugins")
+    protocol: str = value(TASK, Text(tuple(PROTOCOLS)), "task: the rules of env; plugins have published ones")
     variations: str = value(
         "", Text(longest=4000), "more variations of babyai: rewording=synonyms;level=GoToFrench+actions=french"
     )

@@ -44,7 +44,7 @@ class Network:
         "reference",
         Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS), own=True),
         "reference: as published; small: for CPUs; general, film: for other games; "
-        f"{', '.join(PROMPT_NETWORKS)}: read prompts; or your own encoder as module:Class",
+        "language: reads prompts; or your own encoder as module:Class",
     )
     dtype: str = deciding("float32", Text(("float32", "bfloat16")), "type of matrix products; bfloat16: faster on GPUs")
     init_from: str = deciding("", PATH, "policy to start from: a workdir, or its checkpoints")

@@ -12,6 +12,7 @@ from typing import Any
 
 from motif_jax.annotation.annotator import too_few
 from motif_jax.envs import worlds
+from motif_jax.envs.world import meanings_of
 from motif_jax.files import read_json
 from motif_jax.names import BACKENDS, ONLINE_REWARDS, find
 from motif_jax.pages.blocks import (
@@ -27,7 +28,17 @@ from motif_jax.pages.blocks import (
     tiles,
 )
 from motif_jax.pages.charts import COLOURS, Level, curves
-from motif_jax.pages.figures import SUMMARIES, Player, all_metrics, arranged, chance_of, curve, curves_of, own_of
+from motif_jax.pages.figures import (
+    SUMMARIES,
+    Meanings,
+    Player,
+    all_metrics,
+    arranged,
+    chance_of,
+    curve,
+    curves_of,
+    own_of,
+)
 from motif_jax.rewards.registry import LEARNT, MIXTURES, ONLINE, PREFIX, SOURCES, parse_sources, program_title
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
 from motif_jax.run import METRICS, Head, Run, date_of
@@ -69,9 +80,10 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     if players is None:
         players = arranged(Run(workdir).read_each(SUMMARIES, Player))[""]
     config = read_json(stage.path / "config.json")
+    meanings = meanings_of(worlds.make_world(config["env"]))
     is_over = done.get("env_steps", 0) >= rows[-1]["env_steps"]  # a stopped training, which has a summary, may go on
     last = done if is_over else rows[-1] | {"episodes": rows[-1].get("episode/all", 0)}
-    stage.section(TITLE, *_training(rows, last, config["policy"], players, stage.path))
+    stage.section(TITLE, *_training(rows, last, config["policy"], meanings, players, stage.path))
     judge = Head()
     if (stage.path / OPINIONS).exists():
         online = {**config["policy"]["online"]}
@@ -82,10 +94,12 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
         stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged))
         aims = [aim_of(turn.goal) for turn in parse_goals(online["goals"])]
         who = " and ".join(_title_of_judge(name) for name in _judges(judged))
-        judge = Head(goal=_schedule(online), judge=esc(who), aim=", then ".join(filter(None, aims)) or None)
+        plural = any(getattr(find(BACKENDS, name), "plural", False) for name in _judges(judged))
+        judge = Head(goal=_schedule(online), judge=esc(who), plural=plural)
+        judge = replace(judge, aim=", then ".join(filter(None, aims)) or None)
     head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over, judge)
     made = date_of((stage.path / METRICS).stat().st_mtime)
-    stage.report(replace(judge, aim=None, made=made, **head))
+    stage.report(replace(judge, aim=None, made=made, meanings=meanings, **head))
 
 
 def _speed(last: Facts) -> float | None:
@@ -185,7 +199,9 @@ def option_names(rows: Rows) -> list[str]:
 # ---- training
 
 
-def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player], folder: Path) -> list[str]:
+def _training(
+    rows: Rows, last: Facts, settings: Facts, meanings: Meanings, players: Sequence[Player], folder: Path
+) -> list[str]:
     speed, share = _speed(last), mean_of(rows, "reward/learnt_share")
     memory = max((row["memory_mib"] for row in rows if row.get("memory_mib")), default=0.0)
     figures = [
@@ -200,7 +216,7 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
     sources = list(dict.fromkeys(match[1] for match in returns if match))  # beside the learnt reward
     charts, own, chance = [], own_of(players), chance_of(players)
     metrics = {metric for row in rows for metric in row} - {f"episode/{source}_return" for source in sources}
-    for name, title, note in curves_of(metrics):
+    for name, title, note in curves_of(metrics, meanings):
         points = curve(rows, name)
         if not any(value for _, value in points):
             continue  # always zero, such as success in a task without a goal

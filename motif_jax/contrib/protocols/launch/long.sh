@@ -2,15 +2,15 @@
 # A good player on one GPU: 100 million steps of configs/quickstart.py:score,gpu (half an hour on an H200, at 72,500
 # steps/s), then 1,000 games by its own rules, and 100 each by BALROG's and the NetHack Challenge's.
 #
-#   bash launch/long.sh                    in runs/long; WORKDIR=elsewhere changes where. Given again, it goes on
-#   PART_S=1500 bash launch/long.sh        in parts, for machines that are lent: each ends after 25 minutes
-#   bash launch/long.sh --dry_run          also without a GPU: what it would do
-#   bash launch/long.sh --config.seed=1    other flags go to the program
+#   bash motif_jax/contrib/protocols/launch/long.sh                    in runs/long; WORKDIR=elsewhere changes where. Given again, it goes on
+#   PART_S=1500 bash motif_jax/contrib/protocols/launch/long.sh        in parts, for machines that are lent: each ends after 25 minutes
+#   bash motif_jax/contrib/protocols/launch/long.sh --dry_run          also without a GPU: what it would do
+#   bash motif_jax/contrib/protocols/launch/long.sh --config.seed=1    other flags go to the program
 #
 # PYTHON=/path/to/python names an environment as it is. A part needs only the workdir of the last one.
 set -euo pipefail
 case ${WORKDIR:-} in "") WORKDIR=runs/long ;; /*) ;; *) WORKDIR=$PWD/$WORKDIR ;; esac
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../../../.."
 if [ -z "${PYTHON:-}" ]; then
   source launch/environment.sh
   install dev
