@@ -8,10 +8,10 @@ from ml_collections import ConfigDict
 from benchmarks.reward import OPTIONS
 from benchmarks.rows import rate_of
 from motif_jax.captions import WIDTH, encode
+from motif_jax.contrib.code_rewards.grammar import check
+from motif_jax.contrib.code_rewards.names import CAPTION, find_readable
+from motif_jax.contrib.code_rewards.running import Runner
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.code.grammar import check
-from motif_jax.rewards.code.names import CAPTION, find_readable
-from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.learnt_source import LearntSource, Reward, make_mix
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.rewards.registry import LEARNT, SOURCES

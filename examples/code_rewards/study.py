@@ -28,11 +28,11 @@ import numpy as np
 from llguidance.gbnf_to_lark import any_to_lark
 
 from motif_jax import experiment
+from motif_jax.contrib.code_rewards.grammar import FUNCTIONS, OPERATORS, as_ebnf
+from motif_jax.contrib.code_rewards.guide import is_plain
+from motif_jax.contrib.code_rewards.names import TEXTS
+from motif_jax.contrib.code_rewards.writers import read_reply
 from motif_jax.files import read_json, write_json
-from motif_jax.rewards.code.grammar import FUNCTIONS, OPERATORS, as_ebnf
-from motif_jax.rewards.code.guide import is_plain
-from motif_jax.rewards.code.names import TEXTS
-from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
 from motif_jax.system.startup import set_up_process
 
@@ -123,7 +123,7 @@ class RandomWriter:
 
 def use_writer(arm, seed):
     """Makes the stage write_reward write as this arm does, where its config cannot say it."""
-    from motif_jax.stages.write_reward import job, writers
+    from motif_jax.contrib.code_rewards.stage import job, writers
 
     class FreeWriter(writers.GuidedWriter):
         """The model without the grammar."""

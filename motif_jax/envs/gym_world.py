@@ -323,7 +323,7 @@ class GymWorld(SequentialWorld):
     kinds: Mapping[str, str] = {}  # of observations whose kind cannot be inferred from their space: networks/kinds.py
     figures: Mapping[str, type] = {}  # numbers of an episode, returned by `measure`: name -> bool, int or float
     texts: Path | None = None  # directory with goals, prompts and rules about this game
-    numbers: Mapping[str, tuple[str, int]] = {}  # names for reward programs; these three: `world.Viewpoint`
+    numbers: Mapping[str, tuple[str, int]] = {}  # names of numbers; these three: `world.Viewpoint`
     viewpoints: Mapping[str, Viewpoint] = {}
     still: tuple[str, ...] = ()
     picture: str = AUTO  # "rgb_array" or "ansi": the environment's render mode; "": only `screen`

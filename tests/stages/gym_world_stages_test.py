@@ -4,11 +4,11 @@ from conftest import get_config, run_stage, viewed
 from train_policy_test import TINY
 
 from motif_jax import load_policy
+from motif_jax.contrib.code_rewards.job import record_episodes
+from motif_jax.contrib.code_rewards.names import find_readable
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_lines
-from motif_jax.rewards.code.names import find_readable
 from motif_jax.stages import evaluate, report, train_policy
-from motif_jax.stages.write_reward.job import record_episodes
 
 
 @pytest.mark.parametrize("actions", ["numbers", "choices"])

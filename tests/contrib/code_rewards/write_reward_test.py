@@ -11,19 +11,19 @@ from conftest import ROOT, check_stage, get_config, interrupt, refusal, viewed
 from train_policy_test import TINY
 
 from motif_jax import experiment
+from motif_jax.contrib.code_rewards.grammar import check
+from motif_jax.contrib.code_rewards.guide import longest_phrase
+from motif_jax.contrib.code_rewards.names import find_readable
+from motif_jax.contrib.code_rewards.stage import job, stages_of, writers
+from motif_jax.contrib.code_rewards.writers import Attempt, Brief, GuidedWriter, ScriptedWriter, examples, talk
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.language.config import make_config
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.model import make_language_model
-from motif_jax.rewards.code.grammar import check
-from motif_jax.rewards.code.guide import longest_phrase
-from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.source import Setting, make_sources
 from motif_jax.stages import train_policy, write_reward
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward import job, stages_of, writers
-from motif_jax.stages.write_reward.writers import Attempt, Brief, GuidedWriter, ScriptedWriter, examples, talk
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
