@@ -269,7 +269,7 @@ def _find_choice(name: str, flag: str, known: Collection[str]) -> SourceChoice:
 
 def without_folders(text: str) -> str:
     """A list of sources without the folders of their files, for what others read."""
-    return re.sub(rf"\b({'|'.join(SOURCES)}):[^,:]*/", r"\1:", text)
+    return re.sub(":[^,:]*/", ":", text)
 
 
 def return_name(source: str) -> str:
