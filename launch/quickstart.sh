@@ -13,7 +13,7 @@
 #                                                  play with words from recorded games
 #   bash launch/quickstart.sh options              configs/options.py, in runs/options: a controller learns to choose
 #                                                  between gold and stairs
-#   bash launch/quickstart.sh code                 configs/code_quickstart.py:doorkey, in runs/code: a reward is written
+#   bash launch/quickstart.sh code                 the config code_quickstart:doorkey, in runs/code: a reward is written
 #                                                  as a program, and an agent learns from it; code:gold plays NetHack.
 #                                                  glam, ilql, options and code have no --goal
 #   bash launch/quickstart.sh watch                trains nothing: the released agent plays in this terminal
@@ -50,7 +50,7 @@ goal_flag() { if [ ! "$plays" ]; then echo "--config.annotate.goal=$1"; fi; }
 config_of() { # the config for the goal $1
   case $example-$1 in
     quickstart-gold | quickstart-stairs) echo "configs/goals.py:$1${on_gpu:+,gpu}" ;;
-    code_quickstart-*) echo "configs/$example.py:$level" ;;
+    code_quickstart-*) echo "$example:$level" ;;
     quickstart-*) echo "configs/$example.py${on_gpu:+:score,gpu}" ;;
     *) echo "configs/$example.py" ;;
   esac
@@ -280,8 +280,8 @@ Watch it play:
 A program of your own (docs/code-rewards.md):
   python -m motif_jax.launch $config-own --stage=train_policy,evaluate,report --config.policy.sources=code:MY.reward
 With a language model that writes, in this process (a GGUF file or a directory) or on a server (docs/code-rewards.md):
-  python -m motif_jax.launch $config-model --config.write_reward.writer=model --config.annotate.model=MODEL.gguf
-  python -m motif_jax.launch $config-server --config.write_reward.writer=server \\
+  python -m motif_jax.launch $config-model --config.code_rewards.writer=model --config.annotate.model=MODEL.gguf
+  python -m motif_jax.launch $config-server --config.code_rewards.writer=server \\
       --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME
 EOF
   exit
