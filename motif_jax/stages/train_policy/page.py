@@ -143,9 +143,9 @@ def _title(settings: Facts, options: Sequence[str], heads: Mapping[tuple[str, st
     if aims:
         return f"An agent {' and '.join(dict.fromkeys(aims))}"
     likes = {GAME_REWARD: "the game's own reward"}
-    likes |= {one.kind.title_of(one.name): one.kind.liked_of(one.name) for one in _sources(settings)}
+    likes |= {one.kind.title_of(one.name): esc(one.kind.liked_of(one.name)) for one in _sources(settings)}
     liked = [
-        next((head.liked for head in judged.get(words, ()) if head.liked), esc(likes.get(words, words)))
+        next((head.liked for head in judged.get(words, ()) if head.liked), likes.get(words) or esc(words))
         for words in rewards
     ]
     return f"An agent that likes {listed(liked)}" if liked else "An agent that was trained without a reward"
