@@ -47,6 +47,13 @@ BACKENDS = {  # annotation/backends.py
     "return": "motif_jax.annotation.backends:ReturnOracle",
     "random": "motif_jax.annotation.backends:Chance",
 }
+SOURCES = {  # of rewards: `SourceKind` of rewards/registry.py
+    "learnt": "motif_jax.rewards.registry:LEARNT_KIND",
+    "count": "motif_jax.rewards.registry:COUNT_KIND",
+    "explore": "motif_jax.rewards.registry:EXPLORE_KIND",
+    "rnd": "motif_jax.rewards.registry:RND_KIND",
+    "online": "motif_jax.rewards.registry:ONLINE_KIND",
+}
 ONLINE_REWARDS: dict[str, str] = {}  # kinds of online rewards without a judge
 TRANSCRIPT_FORMATS = {  # transcripts/imports.py
     "lmrl": "motif_jax.transcripts.imports:LMRL",
@@ -66,7 +73,7 @@ REWARD_READERS: dict[str, str] = {}  # the same -> a `RewardFile` of rewards/sta
 FILMS: dict[str, str] = {}  # by the end of a file's name
 OWN_STAGES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
-    "write_reward", "report", "visualize",
+    "report", "visualize",
 )  # fmt: skip
 TRAINING_HOOKS = {"probes": "motif_jax.stages.train_policy.hooks:Probes"}
 API: dict[str, str] = {}  # beside api.py
@@ -79,6 +86,7 @@ PLUGINS.join(
     judges=BACKENDS,
     transcript_formats=TRANSCRIPT_FORMATS,
     readers=READERS,
+    sources=SOURCES,
     online_rewards=ONLINE_REWARDS,
     protocols=PROTOCOLS,
     pools=POOLS,

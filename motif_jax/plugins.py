@@ -40,6 +40,7 @@ class Plugin:
     networks: Names = field(default_factory=dict)  # that read prompts: networks/kinds.py
     algorithms: Names = field(default_factory=dict)  # learner/settings.py
     judges: Names = field(default_factory=dict)  # annotation/backends.py
+    sources: Names = field(default_factory=dict)  # of rewards: `SourceKind` of rewards/registry.py
     online_rewards: Names = field(default_factory=dict)  # rewards/online/source.py
     pools: Names = field(default_factory=dict)  # games elsewhere: actors/pool.py
     runners: Names = field(default_factory=dict)  # of several runs, elsewhere: system/runs.py

@@ -16,7 +16,6 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.plugins import CONTRIB
-from motif_jax.rewards.registry import SOURCES
 from motif_jax.rewards.section import JUDGED
 from motif_jax.stages import NAMES
 from motif_jax.stages.evaluate.results import FAMILY
@@ -62,7 +61,6 @@ STAGES = {
     "train_language": {"collect", "offline"},
     "train_values": {"offline", "train_language"},
     "evaluate": {"train_policy", "train_values"},
-    "write_reward": {"annotate", "evaluate", "train_policy"},
     "report": set(),
     "visualize": {"evaluate"},
 }
@@ -181,7 +179,7 @@ def test_core_never_imports_contrib_and_does_not_know_its_names():
 
 ENGLISH = {  # names in contrib that are words of many sentences
     "audit", "challenge", "comments", "exercises", "export", "films", "guessing", "protocols", "readers", "words",
-    "options", "group_advantages",
+    "options", "group_advantages", "code",
 }  # fmt: skip
 
 
@@ -265,7 +263,7 @@ def compared_in(module: str) -> set[str]:
 @pytest.mark.repository
 def test_names_are_looked_up_and_not_compared():
     """What is particular about a world, a network, an algorithm, a judge or a source is an answer of its object."""
-    registered = {name for table in (*TABLES_OF_NAMES, RECIPES, JUDGED, SOURCES) for name in table}
+    registered = {name for table in (*TABLES_OF_NAMES, RECIPES, JUDGED) for name in table}
     registered |= {*FIXED, *BY_SPECS}
     registered -= names.STAGES.keys() | names.API.keys() | set().union(*OF_CONTRIB.values())
     registered -= {"reference", "random", "score", "count", "return", "model", "linear"}  # words of many values
@@ -308,7 +306,7 @@ def test_every_module_is_used():
     """A new file that nobody imports was forgotten where it belongs: in a table, a list or a stage."""
     used = set().union(*(imported_by(module) for module in MODULES))
     assert not used & FROM_OUTSIDE.keys(), "FROM_OUTSIDE in tests/import_order_test.py names what the package imports"
-    used |= {one.path.partition(":")[0] for one in SOURCES.values()} | {f"motif_jax.stages.{name}" for name in NAMES}
+    used |= {f"motif_jax.stages.{name}" for name in NAMES}
     used |= FROM_OUTSIDE.keys() | set().union(*(named_in(module) for module in MODULES))
     used |= {module for module, file in MODULES.items() if file.name == "__init__.py"}
     unused = sorted(MODULES.keys() - used)

@@ -324,7 +324,7 @@ class GymWorld(SequentialWorld):
     figures: Mapping[str, type] = {}  # numbers of an episode, returned by `measure`: name -> bool, int or float
     meanings: tuple[Meaning, ...] = ()  # what pages say about them
     texts: Path | None = None  # directory with goals, prompts and rules about this game
-    numbers: Mapping[str, tuple[str, int]] = {}  # names for reward programs; these three: `world.Viewpoint`
+    numbers: Mapping[str, tuple[str, int]] = {}  # names of numbers; these three: `world.Viewpoint`
     viewpoints: Mapping[str, Viewpoint] = {}
     still: tuple[str, ...] = ()
     picture: str = AUTO  # "rgb_array" or "ansi": the environment's render mode; "": only `screen`

@@ -130,13 +130,13 @@ class Screen(NamedTuple):
 
 
 class Viewpoint(NamedTuple):
-    """The agent's cell in a grid, from which `distance` of reward programs counts.
+    """The agent's cell in a grid, from which distances count.
 
-    A world may say more for programs (rewards/code/names.py), in attributes that are not part of the protocol:
+    A world may name what it shows, for whoever reads it by name, in attributes that are not part of the protocol:
 
         numbers     names of numbers in its observations: {"gold": ("blstats", 13)}
         viewpoints  of its grids: {"image": Viewpoint(3, 6, plane=0)}
-        still       the names that `still()` compares: ("row", "column"); by default those of `reads`, without captions
+        still       names of what is equal after a step in which nothing happened: ("row", "column")
     """
 
     row: int | str  # along the grid's first axis of cells; or the name of one of the world's numbers

@@ -133,7 +133,7 @@ class Player(NamedTuple):
     did: Mapping[str, Interval] = {}  # per episode
     ends: Mapping[str, int] = {}
     returns: Mapping[str, Interval] = {}  # of the reward sources beside the learnt reward, by name
-    terms: Mapping[str, Mapping[str, Interval]] = {}  # returns of the terms of reward programs, by source and text
+    terms: Mapping[str, Mapping[str, Interval]] = {}  # returns of terms, of sources that are sums
     sources: Mapping[str, Any] = {}  # metadata of these sources; the same metadata means the same rewards
     aims: tuple[str, ...] = ()  # behaviours that the game's goals ask for
     protocol: str = ""  # the rules of its games; "": those of the workdir

@@ -30,8 +30,8 @@ from motif_jax.networks.actions import CHOICES, OptionHeads, draw
 from motif_jax.networks.kinds import BEHAVIOUR, FIXED, find_prompt_network, from_record, is_own
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.rewards.learnt_source import Reward
-from motif_jax.rewards.registry import Weights, behaviours_of, find_behaviour, mixtures, named
-from motif_jax.rewards.source import PATHS, RewardSources, sources_from
+from motif_jax.rewards.registry import Weights, behaviours_of, find_behaviour, is_built_in, mixtures, named
+from motif_jax.rewards.source import RewardSources, sources_from
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.metrics import Timers
 
@@ -150,7 +150,7 @@ def read_policy(
         model = make_policy_model(spec, None)
         params = rebuild(model.params, leaves_by_path(saved["learner"]["params"]), directory)
         frozen = rebuild(model.frozen, leaves_by_path(saved.get("frozen", ())), directory)
-        built_in = [name for name, one in metadata["sources"].items() if one["class"] in PATHS]
+        built_in = [name for name, one in metadata["sources"].items() if is_built_in(one["class"])]
         arrays = {name: array for name, array in saved.get("sources", {}).items() if name in built_in}
         check_parameters({"sources": arrays}, directory)  # arrays of users' sources may have any value
         return model._replace(params=params, frozen=frozen), metadata, sources_from(metadata, saved, trusted)

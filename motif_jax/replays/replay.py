@@ -85,8 +85,8 @@ class Replay(NamedTuple):
 
     @property
     def rewarded_by(self) -> str:
-        """The reward that is shown beside the game's: "learnt", or "program" (docs/code-rewards.md)."""
-        return "program" if self.metadata.get("program") else "learnt"
+        """The reward that is shown beside the game's: "learnt", or another word."""
+        return str(self.metadata.get("rewarded_by", "learnt"))
 
     @property
     def option_names(self) -> list[str]:

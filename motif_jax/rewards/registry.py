@@ -1,11 +1,10 @@
 """The registry of reward sources, and the options that mix them: parses the config, finds the classes that it names.
 
-    learnt,count:0.05,rnd:0.1,event_gold:0.2,code:rewards/gold.reward:0.1,my_package.my_module:MyBonus:0.2
+    learnt,count:0.05,rnd:0.1,event_gold:0.2,my_package.my_module:MyBonus:0.2
 
 The coefficient follows the name; that of `learnt` is `--config.policy.intrinsic_coefficient`. `event_NAME` is a reading
-that the world makes of each step. `code:FILE` is a program (code/), whose coefficient is 1 unless it is given;
-`code:write_reward` is the best program that this stage has written in the same workdir. Names are looked up here and
-nowhere else. To add a source, write its module, and a line in SOURCES with its values of the config. Loads no JAX.
+that the world makes of each step. Names are looked up here and nowhere else. To add a source, write its module, its
+`SourceKind` here and a line in names.py; a plugin has its own in `sources`. Loads no JAX.
 
     --config.policy.options="gold:1,down=stairs:20+game:0.1" --config.policy.controller="game:0.1"
 
@@ -21,7 +20,7 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import PurePath
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +29,16 @@ from motif_jax.config.table import Table, shown, tables_of
 from motif_jax.envs.own_code import load_class
 from motif_jax.envs.world import select_specs, suggest
 from motif_jax.envs.worlds import make_world
-from motif_jax.names import PROMPT_NETWORKS, import_named
-from motif_jax.rewards.section import AUTO, MIXTURES, NamedSources, RewardsSection, SourcesConfig, needs_of_online
+from motif_jax.names import PROMPT_NETWORKS, SOURCES, import_named
+from motif_jax.rewards.section import (
+    AUTO,
+    MIXTURES,
+    NamedSources,
+    RewardsSection,
+    SourcesConfig,
+    check_online,
+    needs_of_online,
+)
 from motif_jax.structs import ArraySpec, Need, UserError
 
 FLAG = "--config.policy.sources"
@@ -39,35 +46,105 @@ LEARNT, ONLINE = "learnt", "online"
 GAME = "game"  # the world's own reward, in options
 READING, PREFIX = "motif_jax.rewards.reading:Reading", "event_"  # a world's own reading of each step
 NO_READINGS = ("event_message_count", "event_drawn")  # numbers that describe the state rather than the step
-CODE, CODE_PREFIX = "motif_jax.rewards.code.source:CodeReward", "code"  # a program in a file
-SUFFIX = ".reward"  # of a program's file
-WRITTEN, BEST = "write_reward", f"best{SUFFIX}"  # the stage that writes programs, its directory, and its best program
-STEM = re.compile(r"[A-Za-z0-9_]{1,60}")
 MOST = 1e6  # limit for the absolute value of coefficients
 
 
-class BuiltIn(NamedTuple):
-    """A built-in source."""
+@dataclass(frozen=True, kw_only=True)
+class SourceKind:
+    """The answers about reward sources that need a source's name alone, not its class. Loads no JAX.
+
+    A kind `has_argument` if its sources are written NAME:ARGUMENT; `choose` names each, with `NAME_` first.
+    """
 
     path: str  # module:Class
-    title: str  # on pages, after "trained on"
+    title: str = ""  # on pages, after "trained on"; "": the source's name
+    liked: str = ""  # on pages, after "An agent that likes"; "": the title
     return_name: str = ""  # of its return in metrics; "": NAME_return
     in_replays: bool = False  # replays show its rewards
+    replay_word: str = ""  # for its rewards there; "": learnt
+    of_captions: bool = True  # steps are rewarded for their captions, which `reference_alignment` moves
+    has_argument: bool = False
+    needs_coefficient: bool = True
+
+    def choose(self, name: str, argument: str, flag: str) -> SourceChoice:
+        """The source NAME or NAME:ARGUMENT; raises UserError, with the flag, for an argument that names none."""
+        return SourceChoice(name, self.path)
+
+    def title_of(self, name: str) -> str:
+        """The title of the source with this name."""
+        return self.title or name
+
+    def liked_of(self, name: str) -> str:
+        """What an agent likes that it rewards."""
+        return self.liked or self.title_of(name).removeprefix(PREFIX).replace("_", " ")
+
+    def check(self, choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
+        """Raises UserError for a source that cannot be used. Imports only classes of the user, and no JAX."""
+
+    def needs(self, config: SourcesConfig) -> list[Need]:
+        """The files of others that it reads, beside those that `check` has read."""
+        return []
+
+    def text(self, facts: Mapping[str, Any]) -> str:
+        """What defines the rewards, as text for pages; "" if nothing does. `facts`: `RewardSource.about`, unchecked."""
+        return ""
 
 
-SOURCES = {
-    LEARNT: BuiltIn("motif_jax.rewards.learnt_source:LearntSource", "the learnt reward", "intrinsic_return", True),
-    "count": BuiltIn("motif_jax.rewards.count:CountBonus", "the count bonus"),
-    "explore": BuiltIn("motif_jax.rewards.explore:Explore", "newly drawn squares"),
-    "rnd": BuiltIn("motif_jax.rewards.rnd:RandomDistillation", "random network distillation"),
-    ONLINE: BuiltIn("motif_jax.rewards.online.source:OnlineSource", "a judge's answers", in_replays=True),
-}
-PATHS = {source.path for source in SOURCES.values()} | {READING, CODE}
-CHECKS = {  # module:function of built-in sources that check more than the types of their values
-    READING: "motif_jax.rewards.registry:check_reading",
-    CODE: "motif_jax.rewards.code.source:check_choice",
-    SOURCES[ONLINE].path: "motif_jax.rewards.section:check_choice",
-}
+class Readings(SourceKind):
+    """The world's own readings of each step."""
+
+    def check(self, choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
+        """See `SourceKind`; of the world, only `specs` are read."""
+        try:
+            select_specs({name: world.specs[name] for name in readings(world.specs)}, [choice.name])
+        except UserError as error:
+            raise UserError(f"{error}; single numbers can be rewards ({FLAG})") from None
+
+
+class OwnClass(SourceKind):
+    """A user's class."""
+
+    def check(self, choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
+        if not hasattr(load_class(choice.path, "reward source", FLAG), "make"):
+            raise UserError(f"{shown(choice.path)} is not a subclass of RewardSource ({FLAG})")
+
+
+class Distillation(SourceKind):
+    """Random network distillation."""
+
+    def check(self, choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
+        if getattr(config.policy, "network", "") in PROMPT_NETWORKS:
+            raise UserError(
+                f"the reward source 'rnd' cannot predict tokens, which the network reads ({FLAG}, .network)"
+            )
+
+
+class Judge(SourceKind):
+    """A judge that is asked during training."""
+
+    def check(self, choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
+        check_online(config)
+
+    def needs(self, config: SourcesConfig) -> list[Need]:
+        return needs_of_online(config)
+
+
+LEARNT_KIND = SourceKind(
+    path="motif_jax.rewards.learnt_source:LearntSource",
+    title="the learnt reward",
+    return_name="intrinsic_return",
+    in_replays=True,
+)
+COUNT_KIND = SourceKind(path="motif_jax.rewards.count:CountBonus", title="the count bonus")
+EXPLORE_KIND = SourceKind(path="motif_jax.rewards.explore:Explore", title="newly drawn squares")
+RND_KIND = Distillation(path="motif_jax.rewards.rnd:RandomDistillation", title="random network distillation")
+ONLINE_KIND = Judge(
+    path="motif_jax.rewards.online.source:OnlineSource",
+    title="a judge's answers",
+    liked="what a judge likes",
+    in_replays=True,
+)
+READINGS = Readings(path=READING)
 SECTIONS = tables_of(RewardsSection)
 VALUES: Table = {f"{name}.{key}": value for name in SOURCES for key, value in SECTIONS.get(name, {}).items()}
 
@@ -78,30 +155,40 @@ class SourceChoice(NamedTuple):
     name: str  # for metrics, results and checkpoints: the key of SOURCES, or the name of a class
     path: str  # module:Class
     coefficient: float = 1.0
-    file: str = ""  # of a program; WRITTEN: that of the workdir
+    argument: str = ""  # of a kind that has one
+
+    @property
+    def kind(self) -> SourceKind:
+        return kind_of(self.name, self.path)
 
     def check(self, config: SourcesConfig, world: Any) -> None:
-        """Raises UserError for a source that cannot be used. Imports only classes of the user, and no JAX."""
-        if self.path == SOURCES["rnd"].path and getattr(config.policy, "network", "") in PROMPT_NETWORKS:
-            raise UserError(
-                f"the reward source 'rnd' cannot predict tokens, which the network reads ({FLAG}, .network)"
-            )
-        if self.path in CHECKS:
-            import_named(CHECKS[self.path])(self, config, world)
-        elif self.path not in PATHS and not hasattr(load_class(self.path, "reward source", FLAG), "make"):
-            raise UserError(f"{shown(self.path)} is not a subclass of RewardSource ({FLAG})")
+        """See `SourceKind.check`."""
+        self.kind.check(self, config, world)
 
     def needs(self, config: SourcesConfig) -> list[Need]:
-        """The files of others that it reads, beside those that `check` has read."""
-        return needs_of_online(config) if self.path == SOURCES[ONLINE].path else []
+        return self.kind.needs(config)
 
 
-def check_reading(choice: SourceChoice, config: object, world: Any) -> None:
-    """See `SourceChoice.check`; of the world, only `specs` are read."""
-    try:
-        select_specs({name: world.specs[name] for name in readings(world.specs)}, [choice.name])
-    except UserError as error:
-        raise UserError(f"{error}; single numbers can be rewards ({FLAG})") from None
+@functools.cache
+def kind_of(name: str, path: str = "") -> SourceKind:
+    """The kind of a source by its name; `path`: its class, as a user's own may have the name of another source."""
+    for key in SOURCES:
+        if name == key or name.startswith(f"{key}_"):
+            kind: SourceKind = import_named(SOURCES[key])
+            if (name == key or kind.has_argument) and path in ("", kind.path):
+                return kind
+    return READINGS if path == READING or (name.startswith(PREFIX) and not path) else OwnClass(path=path)
+
+
+def is_built_in(path: str) -> bool:
+    """Whether a class is the program's own."""
+    return path.startswith(f"{__name__.partition('.')[0]}.")
+
+
+def known_class(name: str, saved: str) -> str:
+    """The class of a checkpoint's source, wherever the program had it then; "" if it is no kind of source here."""
+    path = kind_of(name).path
+    return path if path == saved or is_built_in(saved) else ""
 
 
 def readings(specs: Mapping[str, ArraySpec]) -> tuple[str, ...]:
@@ -120,7 +207,7 @@ def parse_sources(text: str, learnt_coefficient: float) -> list[SourceChoice]:
                 what = "the coefficient of the learnt reward is --config.policy.intrinsic_coefficient"
                 raise UserError(f"{what}: write {LEARNT!r}, not {shown(part)} ({FLAG})")
             choice = choice._replace(coefficient=learnt_coefficient)
-        elif number is None and choice.path != CODE:
+        elif number is None and choice.kind.needs_coefficient:
             needed = shown(f"{part}:0.1")
             raise UserError(f"the reward source {shown(part)} needs a coefficient, as in {needed} ({FLAG})")
         _put(choices, choice, text, FLAG)
@@ -141,7 +228,8 @@ def parse_entry(text: str, flag: str, known: Collection[str] = ()) -> tuple[Sour
     whole = ":".join(map(str.strip, text.split(":")))
     name, _, last = whole.rpartition(":")
     number = to_number(last)
-    needs_number = name in (*SOURCES, *known) or (_is_reading(name, known) and not last.isidentifier())
+    alone = name in known or (name in SOURCES and not kind_of(name).has_argument)
+    needs_number = alone or (_is_reading(name, known) and not last.isidentifier())
     if not name or (math.isnan(number) and not needs_number):
         return _find_choice(whole, flag, known), None
     if not abs(number) <= MOST:
@@ -169,15 +257,9 @@ def _find_choice(name: str, flag: str, known: Collection[str]) -> SourceChoice:
         return SourceChoice(GAME, "")
     if _is_reading(name, known):
         return SourceChoice(PREFIX + name.removeprefix(PREFIX), READING)
-    if name in SOURCES:
-        return SourceChoice(name, SOURCES[name].path)
-    if name.startswith(f"{CODE_PREFIX}:"):  # its file is not read yet
-        file = name.partition(":")[2]
-        stem = "written" if file == WRITTEN else PurePath(file).name.removesuffix(SUFFIX)
-        if file != WRITTEN and not (file.endswith(SUFFIX) and STEM.fullmatch(stem)):
-            form = f"a program is a file NAME{SUFFIX} (up to 60 letters, digits, underscores), or {WRITTEN}"
-            raise UserError(f"{form}, not {shown(file)} ({flag})")
-        return SourceChoice(f"{CODE_PREFIX}_{stem}", CODE, file=file)
+    key, _, argument = name.partition(":")
+    if key in SOURCES and (key == name or kind_of(key).has_argument):
+        return kind_of(key).choose(key, argument, flag)
     if "." not in name and ":" not in name:
         names = [*known, *SOURCES]
         hint = suggest(name, names, f"choose from {', '.join(names)}, or a module:Class")
@@ -186,28 +268,19 @@ def _find_choice(name: str, flag: str, known: Collection[str]) -> SourceChoice:
 
 
 def without_folders(text: str) -> str:
-    """A list of sources without the folders of programs, for what others read."""
-    return re.sub(rf"\b{CODE_PREFIX}:[^,:]*/", f"{CODE_PREFIX}:", text)
-
-
-def program_title(name: str) -> str:
-    """The title of a program, "the program gold", from its name as a source; "" for other sources."""
-    start, _, stem = name.partition("_")
-    if name == f"{CODE_PREFIX}_written":
-        return "the written program"
-    return f"the program {stem}" if start == CODE_PREFIX and STEM.fullmatch(stem) else ""
+    """A list of sources without the folders of their files, for what others read."""
+    return re.sub(":[^,:]*/", ":", text)
 
 
 def return_name(source: str) -> str:
     """The name of a source's return in metrics."""
-    return (SOURCES[source].return_name if source in SOURCES else "") or f"{source}_return"
+    return kind_of(source).return_name or f"{source}_return"
 
 
 def shown_source(names: Iterable[str]) -> str:
-    """The source whose rewards replays show: the learnt or the online one, or the first program; "" without them."""
+    """The source whose rewards replays show: the learnt or the online one, or the first of others; "" without them."""
     names = list(names)
-    built_in = [name for name, source in SOURCES.items() if source.in_replays and name in names]
-    return next(iter([*built_in, *filter(program_title, names)]), "")
+    return next((name for name in (*SOURCES, *names) if name in names and kind_of(name).in_replays), "")
 
 
 # ---- options

@@ -190,8 +190,8 @@ def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> Ann
     return replace(section, goal=goal, samples=1, server=replace(section.server, patience_s=patience_s))
 
 
-def check_choice(choice: Any, config: Any, world: Any) -> None:
-    """See `SourceChoice.check`: values that do not work together."""
+def check_online(config: Any) -> None:
+    """Raises UserError for values that do not work together."""
     section, texts = online_section(config), texts_of(config.env, config.annotate.lexicon)
     judgeless = find(ONLINE_REWARDS, section.kind)
     if section.order == "uncertain" and section.kind in LOOKED_UP:
@@ -244,7 +244,7 @@ class RewardsSection(Options, Repeatable):
     sources: str = deciding(
         "learnt",
         Text(longest=1000),
-        "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,code:gold.reward,my:My:0.2",
+        "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,my:My:0.2",
     )
     extrinsic_coefficient: float = deciding(0.1, Number(-1e6, 1e6), "coefficient of the game's reward")
     intrinsic_coefficient: float = deciding(0.1, Number(-1e6, 1e6), "coefficient of the learnt reward; 0: none needed")

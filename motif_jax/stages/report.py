@@ -57,8 +57,9 @@ PARTS = {  # titles of sections in the order of the page, and the stages that ar
     "Preferences": "annotate", "Learning from transcripts": "train_values", "The transcripts": "collect",
     "The dataset": "collect", "What it ran on": "",
 }  # fmt: skip
+OTHERS = ""  # stages of plugins
 STAGES = (  # in the order of their figures on the first screen; of two equal titles, the later stage's counts
-    "collect", "check_judge", "annotate", "write_reward", "train_reward", "train_language", "train_values", "evaluate",
+    "collect", "check_judge", "annotate", OTHERS, "train_reward", "train_language", "train_values", "evaluate",
     "train_policy",
 )  # fmt: skip
 ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # not compared: curves that do not show behaviour
@@ -241,7 +242,7 @@ def read_record(path: Path) -> RunRecord:
 
 def by_stage(name: str) -> int:
     """The place of a stage in the order of STAGES."""
-    return STAGES.index(name) if name in STAGES else len(STAGES)
+    return STAGES.index(name if name in STAGES else OTHERS)
 
 
 # ---- several runs side by side

@@ -9,7 +9,7 @@ from conftest import get_config, refusal, viewed
 
 from motif_jax.envs.worlds import make_world
 from motif_jax.rewards import registry
-from motif_jax.rewards.registry import CODE, READING, SourceChoice, parse_entry, parse_plan, parse_sources
+from motif_jax.rewards.registry import READING, SourceChoice, parse_entry, parse_plan, parse_sources
 from motif_jax.rewards.source import RewardSource, RewardSources, Setting, Weighted, make_sources
 from motif_jax.stages import train_policy
 from motif_jax.structs import UserCodeError
@@ -30,11 +30,6 @@ def test_names_with_coefficients_and_classes_by_their_paths():
         SourceChoice("count", "motif_jax.rewards.count:CountBonus", 0.05),
         SourceChoice("rnd", "motif_jax.rewards.rnd:RandomDistillation", -0.001),
         SourceChoice("Class", "package.module:Class", 2.0),
-    ]
-    assert parse_sources("code:write_reward:2", 0.1) == [SourceChoice("code_written", CODE, 2.0, "write_reward")]
-    assert parse_sources("code:a/gold.reward,code:b_2.reward:-0.5", 0.1) == [
-        SourceChoice("code_gold", CODE, 1.0, "a/gold.reward"),
-        SourceChoice("code_b_2", CODE, -0.5, "b_2.reward"),
     ]
     assert parse_sources("event_gold:0.2,event_mod:Class:0.1", 0.1) == [
         SourceChoice("event_gold", READING, 0.2),
@@ -109,10 +104,10 @@ NETHACK, TREASURE = (make_world({"world": world}).specs for world in ("nethack",
 
 
 def test_options_are_mixtures_of_sources_readings_and_the_game():
-    words = "score + learnt:0.1, code:a/way.reward:10, down=stairs:20+tests.own:Mine:2, score:3"
-    plan = parse_plan(words, "game:0.001+score+code:a/way.reward", "auto", NETHACK)
-    assert plan.names == ("score+learnt", "code_way", "down", "score")
-    assert [choice.name for choice in plan.sources] == ["event_score", "learnt", "code_way", "event_stairs", "Mine"]
+    words = "score + learnt:0.1, rnd:10, down=stairs:20+tests.own:Mine:2, score:3"
+    plan = parse_plan(words, "game:0.001+score+rnd", "auto", NETHACK)
+    assert plan.names == ("score+learnt", "rnd", "down", "score")
+    assert [choice.name for choice in plan.sources] == ["event_score", "learnt", "rnd", "event_stairs", "Mine"]
     np.testing.assert_allclose(plan.factors, [
         [0, 1, 0.1, 0, 0, 0], [0, 0, 0, 10, 0, 0], [0, 0, 0, 0, 20, 2], [0, 3, 0, 0, 0, 0], [0.001, 1, 0, 1, 0, 0],
     ])  # fmt: skip

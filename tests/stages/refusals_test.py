@@ -15,7 +15,6 @@ PLAYED = WORDLE | {"train_values.recipe": "grpo", "train_values.batch_size": 16,
                    "train_values.games": 8, "decoding.betas": "0"}  # fmt: skip
 RECORDED = {"env.world": "wordle", "collect.collector": "random", "collect.transcripts": 60}
 WITHOUT_LOGITS = {"decoding.include_logits": False}
-TRAINED = {"write_reward.train_for_env_steps": 128, "policy.options": "", "policy.controller": ""}
 HERE = str(Path(__file__).parent)  # a directory that is neither a workdir nor a model
 STAGES = {  # by what is tried: the stage, a config below configs/ with its argument, and values for it
     "annotate": ("annotate", "motif", "score", {}),
@@ -36,7 +35,6 @@ STAGES = {  # by what is tried: the stage, a config below configs/ with its argu
     "values": ("train_values", "motif", "score", WORDLE),
     "values by playing": ("train_values", "motif", "score", PLAYED),
     "decoding": ("evaluate", "ilql", "wordle", {}),
-    "programs": ("write_reward", "options", "treasure", {"annotate.goal": "gold"}),
     "visualize": ("visualize", "motif", "score", {}),
 }
 ROWS = [
@@ -87,8 +85,6 @@ ROWS = [
     ("policy", {"policy.sources": "rnd"}, "'rnd' needs a coefficient, as in 'rnd:0.1' (--config.policy.sources)"),
     ("policy", {"policy.sources": "rnd:much"}, "the coefficient of the reward source 'rnd' must be a number "),
     ("policy", {"policy.sources": "rnd:0.1,rnd:0.2"}, "two rewards have the name 'rnd' in 'rnd:0.1,rnd:0.2'"),
-    ("policy", {"policy.sources": "code:gold.py:1"}, "not 'gold.py'"),
-    ("policy", {"policy.sources": "code:gold.reward:1:2"}, "not 'gold.reward:1'"),
     ("policy", {"policy.sources": "event_mod:Class"}, "as in 'event_mod:Class:0.1' (--config.policy.sources)"),
     ("policy", {"policy.sources": "learnt:0.5"}, "the learnt reward is --config.policy.intrinsic_coefficient"),
     ("options", {"policy.options": "gold"}, "among at least two options, all of different names, not 1: 'gold'"),
@@ -137,9 +133,6 @@ ROWS = [
     ("values", WITHOUT_LOGITS | {"train_values.recipe": "chai", "train_values.games": 8}, "equally probable"),
     ("decoding", WITHOUT_LOGITS, "makes all tokens equally probable"),
     ("decoding", WITHOUT_LOGITS | {"train_values.recipe": "bc", "decoding.betas": "0"}, "equally probable"),
-    ("programs", {"write_reward.writer": "server", "annotate.server.url": "localhost:8000"}, "is not an address"),
-    ("programs", {"annotate.backend": "score"}, "a judge of captions is asked"),
-    ("programs", TRAINED | {"write_reward.chosen_by": "return, "}, "no figure '': choose from return, "),
     ("visualize", {"visualize.episode": "bst"}, "unknown episode 'bst'"),
     ("visualize", {"visualize.policy": "runs/x@all"}, "name one policy"),
     ("visualize", {"visualize.policy": "/nowhere"}, "there is no policy in '/nowhere'"),

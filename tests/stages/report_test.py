@@ -109,8 +109,6 @@ RULES = Head(judge="<b>two oracles</b>", plural=True, goal="defaultgoal")
         ({"sources": "learnt,explore:0.02,event_idle:-0.005"}, RULES,
          "An agent that likes what two oracles like and newly drawn squares",
          "by the learnt reward, newly drawn squares and event_idle (a penalty), not by the game, and trained"),
-        ({"sources": "code:a/b/gold.reward"}, None, "An agent that likes what the program gold pays",
-         "by the program gold alone"),
         ({"sources": "event_stairs_down:1,event_idle:-0.1"}, None, "An agent that likes stairs down",
          "by event_stairs_down and event_idle (a penalty)"),
         ({"extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0}, None,

@@ -4,7 +4,7 @@ for (const player of document.querySelectorAll(".player")) {
   const ROWS = 24, COLUMNS = 80, CELLS = ROWS * COLUMNS, ZOOMED = 44, SHOWN = 12;
   const WIDEST = 18, TALLEST = 480, DECODED = 60; // pixels of a character, and of a picture; pictures that are kept
   const COLORS = JSON.parse(document.getElementById("colours").textContent);
-  const PAID = { learnt: ["learnt reward", "learnt rewards"], program: ["reward by the program", "rewards by the program"] };
+  const paid = (word, what) => (word === "learnt" ? `learnt ${what}` : `${what} by the ${word}`);
   const part = (name) => player.querySelector(`.${name}`);
   const [screen, line, choice, play, speed, zoom] = ["screen", "line", "choice", "play", "speed", "zoom"].map(part);
   const pen = screen.getContext("2d"), pencil = line.getContext("2d");
@@ -208,7 +208,7 @@ for (const player of document.querySelectorAll(".player")) {
     part("up").hidden = replay.intrinsic.every(Number.isNaN);
     part("zooms").hidden = zoom.hidden;
     for (const name of ["earlier", "later", "jumps"]) part(name).hidden = !replay.shownRewards.some((value) => value > 0);
-    for (const word of player.querySelectorAll(".paid")) word.textContent = PAID[replay.paid ?? "learnt"][0];
+    for (const word of player.querySelectorAll(".paid")) word.textContent = paid(replay.paid ?? "learnt", "reward");
   }
 
   function drawOdds() { // of the action that is taken next
@@ -258,7 +258,7 @@ for (const player of document.querySelectorAll(".player")) {
   function listMoments() {
     const values = replay.shownRewards, learnt = values === replay.intrinsic;
     const best = Array.from(values.keys()).filter((step) => values[step] > 0).sort((a, b) => values[b] - values[a] || a - b);
-    part("highest").textContent = best.length ? `Highest ${learnt ? PAID[replay.paid ?? "learnt"][1] : "rewards of the game"}` : "";
+    part("highest").textContent = best.length ? `Highest ${learnt ? paid(replay.paid ?? "learnt", "rewards") : "rewards of the game"}` : "";
     part("moments").hidden = !best.length;
     part("moments").querySelector("ol").replaceChildren(...best.slice(0, SHOWN).map((step) => {
       const item = document.createElement("li"), button = document.createElement("button");

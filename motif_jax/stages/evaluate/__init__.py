@@ -30,7 +30,7 @@ from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.choice import LAST, find, parse_one
 from motif_jax.policies.decoding import Decoding, check_decoding, decodings_of
 from motif_jax.replays.replay import LONGEST, save_replay
-from motif_jax.rewards.registry import ONLINE, program_title, shown_source
+from motif_jax.rewards.registry import ONLINE, kind_of, shown_source
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages import Stage, find_pools, later, with_result
 from motif_jax.stages.train_policy import Policy
@@ -295,9 +295,9 @@ def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: R
 def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:
     """The metadata of a replay: its player, its games, and the words that it was chosen for."""
     shown = "" if player["reward"] else shown_source(player.get("sources", {}))
-    program = shown if program_title(shown) else ""
-    late = config.policy.reference_alignment and not program  # steps are rewarded for the message before their action
-    given = {"options": player.get("options"), "program": program, "one_step_late": late}
+    kind = kind_of(shown)
+    late = config.policy.reference_alignment and kind.of_captions  # rewards are for the message before the action
+    given = {"options": player.get("options"), "rewarded_by": kind.replay_word, "one_step_late": late}
     names = ("parameters", "reward", "goal", "threshold", "count_exponent")
     metadata = {"player": player["name"], "chosen": words} | {name: player[name] for name in names}
     return metadata | {name: value for name, value in given.items() if value} | {"games": games_of(config)}

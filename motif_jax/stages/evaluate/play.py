@@ -59,7 +59,7 @@ from motif_jax.policies.model import Model, PolicyPlayer, probabilities, read_po
 from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer, read_values
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, load_reward, make_mix
-from motif_jax.rewards.registry import LEARNT, SOURCES, Weights, behaviours_of, find_behaviour, named, shown_source
+from motif_jax.rewards.registry import LEARNT, LEARNT_KIND, Weights, behaviours_of, find_behaviour, named, shown_source
 from motif_jax.rewards.source import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate, find_pools, with_result
@@ -78,7 +78,7 @@ KEEP_EVERY_S = 20.0  # seconds between saves: the most work that a kill loses
 KEEP_PER_S = 20.0  # additional seconds for each second of the last save: thousands of episodes take long to write
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
-TERM = "term of "  # before a program's name, ": " and the text of a term: likewise
+TERM = "term of "  # before a source's name, ": " and the text of a term: likewise
 
 MOST_LIKELY = 4  # tokens shown of each distribution
 LONGEST_TEXT = 64  # tokens of a text; the rest is left out
@@ -340,7 +340,7 @@ def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
         return sources
     reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
     learnt = LearntSource(reward, make_mix(section, reward), section.reference_alignment)
-    return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt), *sources])
+    return RewardSources([Weighted(LEARNT, LEARNT_KIND.path, section.intrinsic_coefficient, learnt), *sources])
 
 
 # By path and step, all policies loaded so far; only the last one stays in memory, the others are None.
@@ -503,7 +503,7 @@ def as_row(
 ) -> EpisodeRow:
     """The line of one finished episode in `episodes.jsonl`, with the world's `figures`.
 
-    Its learnt return is None without a learnt reward; `returns` has those of other sources, `terms` of programs.
+    Its learnt return is None without a learnt reward; `returns` has those of other sources, `terms` of their terms.
     """
     events, paid = counter.describe(info, steps["action"]), ("intrinsic", REWARD, TERM)
     sums = {key: float(array.sum(dtype=np.float64)) for key, array in steps.items() if key.startswith(paid)}

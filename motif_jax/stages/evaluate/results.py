@@ -74,8 +74,8 @@ def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int, world: Worl
     # The end of each episode is its cause, if the causes of all are known, so that each end has only one name.
     has_causes = len(counted) == len(rows)
     ends = [(row["cause"] if has_causes else "") or END_NAMES[row["end_status"]] for row in rows]
-    programs = rows[0].get("terms", {}) if rows else ()
-    terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in programs}
+    sums = rows[0].get("terms", {}) if rows else ()
+    terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in sums}
     return {
         "figures": measured,
         "meanings": [one._asdict() for one in meanings_of(world)],

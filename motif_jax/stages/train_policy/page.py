@@ -39,14 +39,22 @@ from motif_jax.pages.figures import (
     curves_of,
     own_of,
 )
-from motif_jax.rewards.registry import LEARNT, MIXTURES, ONLINE, PREFIX, SOURCES, parse_sources, program_title
+from motif_jax.rewards.registry import (
+    LEARNT_KIND,
+    MIXTURES,
+    ONLINE,
+    ONLINE_KIND,
+    SourceChoice,
+    kind_of,
+    parse_sources,
+)
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
 from motif_jax.run import METRICS, Head, Run, date_of
 from motif_jax.stages.annotate import aim_of
 from motif_jax.stages.train_policy.hooks import blocks_of_hooks
 
 TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts
-GAME_REWARD = "the game"  # the title of the game's own reward, beside those of SOURCES
+GAME_REWARD = "the game"  # the title of the game's own reward, beside those of sources
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
     ("The thread that chooses actions", {
         "policy": "choosing actions", "wait_for_workers": "waiting for games",
@@ -144,20 +152,17 @@ def _title(settings: Facts, options: Sequence[str], heads: Mapping[tuple[str, st
         return "An agent that learnt by playing, from the game's own reward"
     learnt = [head for (stage, _), head in heads.items() if stage == "train_reward"]
     learnt = learnt or [head for (stage, _), head in heads.items() if stage == "annotate"]
-    judged = {SOURCES[LEARNT].title: learnt, SOURCES[ONLINE].title: [online]}
+    judged = {LEARNT_KIND.title: learnt, ONLINE_KIND.title: [online]}
     aims = [head.aim for words in rewards for head in judged.get(words, ()) if head.aim]
     if aims:
         return f"An agent {' and '.join(dict.fromkeys(aims))}"
-    liked = [next((head.liked for head in judged.get(words, ()) if head.liked), _liked(words)) for words in rewards]
+    likes = {GAME_REWARD: "the game's own reward"}
+    likes |= {one.kind.title_of(one.name): esc(one.kind.liked_of(one.name)) for one in _sources(settings)}
+    liked = [
+        next((head.liked for head in judged.get(words, ()) if head.liked), likes.get(words) or esc(words))
+        for words in rewards
+    ]
     return f"An agent that likes {listed(liked)}" if liked else "An agent that was trained without a reward"
-
-
-def _liked(reward: str) -> str:
-    """A reward, by its title, after "An agent that likes", as HTML."""
-    if reward.startswith("the program ") or reward == program_title("code_written"):
-        return f"what {esc(reward)} pays"
-    known = {GAME_REWARD: "the game's own reward", SOURCES[ONLINE].title: "what a judge likes"}
-    return known.get(reward) or esc(reward.removeprefix(PREFIX).replace("_", " "))
 
 
 def _rewarded(settings: Facts, options: Sequence[str], online: Head) -> str:
@@ -165,7 +170,7 @@ def _rewarded(settings: Facts, options: Sequence[str], online: Head) -> str:
     rewards = rewards_of(settings)
     if options:
         return f"has the options {esc(listed(options))}, each with a reward of its own. It was "
-    titles = {SOURCES[ONLINE].title: f"the answers of {online.judge}"} if online.judge else {}
+    titles = {ONLINE_KIND.title: f"the answers of {online.judge}"} if online.judge else {}
     named = {titles.get(what) or esc(what): coefficient for what, coefficient in rewards.items()}
     words = [what if coefficient > 0 else f"{what} (a penalty)" for what, coefficient in named.items()]
     game = "" if GAME_REWARD in rewards else ", not by the game,"
@@ -177,12 +182,15 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     if settings["options"].strip():
         return {"the rewards of its options": 1.0}
     coefficients = {GAME_REWARD: settings["extrinsic_coefficient"]}
-    titles = {name: source.title for name, source in SOURCES.items()}
-    if judgeless := find(ONLINE_REWARDS, settings["online"]["kind"]):
-        titles[ONLINE] = judgeless.title
-    for choice in parse_sources(settings["sources"], settings["intrinsic_coefficient"]):
-        coefficients[titles.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
+    judgeless = find(ONLINE_REWARDS, settings["online"]["kind"])
+    titles = {ONLINE: judgeless.title} if judgeless else {}
+    for choice in _sources(settings):
+        coefficients[titles.get(choice.name) or choice.kind.title_of(choice.name)] = choice.coefficient
     return {words: coefficient for words, coefficient in coefficients.items() if coefficient}
+
+
+def _sources(settings: Facts) -> list[SourceChoice]:
+    return parse_sources(settings["sources"], settings["intrinsic_coefficient"])
 
 
 def listed(words: Sequence[str]) -> str:
@@ -231,7 +239,7 @@ def _training(
         if points := curve(rows, f"episode/{source}_return"):
             charts.append(curves({title: points}, "steps", title=title, note="per episode", levels=levels))
     return [
-        _rewards(settings), *_programs(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>',
+        _rewards(settings), *_sources_of(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>',
         *_options(rows, settings), *blocks_of_hooks(folder, rows), *_time(rows), all_metrics(rows),
     ]  # fmt: skip
 
@@ -250,19 +258,20 @@ def _rewards(settings: Facts) -> str:
         words += ["the controller mixes the options"] if settings["controller_chooses"] == MIXTURES else []
     else:
         words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
-    if level != 0.5 and SOURCES[LEARNT].title in rewards:
+    if level != 0.5 and LEARNT_KIND.title in rewards:
         words.append(f"learnt rewards below their {level:.0%} quantile count as 0" if level >= 0 else "no threshold")
     return f'<p class="soft">{esc(" · ".join(words))}</p>'
 
 
-def _programs(own: Player | None) -> list[str]:
+def _sources_of(own: Player | None) -> list[str]:
+    """The texts of the agent's reward sources, and the terms of those that are sums, as HTML."""
     body: list[str] = []
-    for name, metadata in own.sources.items() if own else ():
-        text = metadata.get("program") if isinstance(metadata, Mapping) else None
-        if not (own and (title := program_title(name)) and isinstance(text, str)):
-            continue
-        body.append(folded(title, text))
-        if returns := own.terms.get(name):
+    for name, facts in own.sources.items() if own else ():
+        kind = kind_of(name)
+        title = kind.title_of(name)
+        if text := kind.text(facts):
+            body.append(folded(title, text))
+        if own and (returns := own.terms.get(name)):
             total = sum(abs(one.mean) for one in returns.values())
             rows = [
                 [f"<code>{esc(term)}</code>", one.spelt, f"{abs(one.mean) / total:.1%}" if total else "–"]

@@ -13,8 +13,8 @@ Watch it play:
 A program of your own (docs/code-rewards.md):
   python -m motif_jax.launch $config-own --stage=train_policy,evaluate,report --config.policy.sources=code:MY.reward
 With a language model that writes, in this process (a GGUF file or a directory) or on a server (docs/code-rewards.md):
-  python -m motif_jax.launch $config-model --config.write_reward.writer=model --config.annotate.model=MODEL.gguf
-  python -m motif_jax.launch $config-server --config.write_reward.writer=server \\
+  python -m motif_jax.launch $config-model --config.code_rewards.writer=model --config.annotate.model=MODEL.gguf
+  python -m motif_jax.launch $config-server --config.code_rewards.writer=server \\
       --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME
 END
 }

@@ -22,22 +22,23 @@ from motif_jax.annotation.verdicts import PairPlan, episode_text
 from motif_jax.captions import decode
 from motif_jax.config.table import shown
 from motif_jax.console import clean, print_line
+from motif_jax.contrib.code_rewards.grammar import Program, ProgramError, check
+from motif_jax.contrib.code_rewards.guide import is_plain, longest_phrase
+from motif_jax.contrib.code_rewards.names import CAPTION, MOMENT, NUMBER, TEXTS, Readable, find_readable
+from motif_jax.contrib.code_rewards.running import ALWAYS, Runner
+from motif_jax.contrib.code_rewards.sections import MODEL, SCRIPTED
+from motif_jax.contrib.code_rewards.source import BEST, WRITTEN
+from motif_jax.contrib.code_rewards.stage import FLAG, STAGE_NAME, TITLE, WriteConfig, stages_of
+from motif_jax.contrib.code_rewards.writers import Attempt, Brief, Writer, open_writer
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import SeedStream, waited
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json, write_whole
 from motif_jax.pages.blocks import esc, table, tiles
-from motif_jax.rewards.code.grammar import Program, ProgramError, check
-from motif_jax.rewards.code.guide import is_plain, longest_phrase
-from motif_jax.rewards.code.names import CAPTION, MOMENT, NUMBER, TEXTS, Readable, find_readable
-from motif_jax.rewards.code.running import ALWAYS, Runner
-from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.rewards.source import Arrays, Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.annotate import ask_pairs
 from motif_jax.stages.evaluate import SUMMARY
-from motif_jax.stages.write_reward import FLAG, MODEL, SCRIPTED, STAGE_NAME, TITLE, WriteConfig, stages_of
-from motif_jax.stages.write_reward.writers import Attempt, Brief, Writer, open_writer
 from motif_jax.structs import UserError
 
 GAMES, ROLLOUT = 8, 100
@@ -154,7 +155,7 @@ def record_episodes(
     config: WriteConfig, readable: Readable, agents: Sequence[Path] = (), first_episode: int = 0
 ) -> RecordedEpisodes:
     """Plays episodes by scripted players, or by the agents of these workdirs, and keeps what programs may read."""
-    section, policy, games = config.write_reward, None, max(GAMES, len(agents))
+    section, policy, games = config.code_rewards, None, max(GAMES, len(agents))
     if agents:
         from motif_jax.policies.choice import LAST, Mixture, PlayerChoice
         from motif_jax.rewards.source import trusted_classes
@@ -390,7 +391,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
         with contextlib.closing(open_writer(config, loop.readable)) as writer:  # the judge's model is gone from memory
             best = loop.run(writer)
         recorded, telling, goal = loop.evidence.recorded, loop.evidence.telling, loop.evidence.brief.goal
-        writer_name, program = config.write_reward.writer, best.program.text
+        writer_name, program = config.code_rewards.writer, best.program.text
         others = telling.agreement(recorded.returns(recorded.pay(best.program)))
         results = {
             "goal": goal, "writer": writer_name, "model": config.annotate.model, "world": config.env["world"],
@@ -409,7 +410,7 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
     if not best.is_reward:
         print_line(
             f"{STAGE_NAME}: no reward was found: each program pays the same in every step, or agrees with the judge "
-            f"about fewer than half of the pairs (--config.{STAGE_NAME}.proposals, .revisions, .writer)"
+            f"about fewer than half of the pairs ({FLAG}.proposals, .revisions, .writer)"
         )
         return
     print_line(f"{STAGE_NAME}: {shown(' '.join(program.split()))}")
@@ -467,14 +468,14 @@ class Loop:
     evidence: Evidence
 
     def __init__(self, config: WriteConfig, workdir: Path, open_backend: OpenBackend):
-        self._config, self._section, self._workdir, self._open = config, config.write_reward, workdir, open_backend
+        self._config, self._section, self._workdir, self._open = config, config.code_rewards, workdir, open_backend
         self._folder, self._began, self._was_late = workdir / STAGE_NAME, time.monotonic(), False
         self.readable = find_readable(make_world(config.env))
         self.rounds: list[list[dict[str, Any]]] = []  # what is known of the programs of each
         self._trained: list[Tried] = []
 
     def _late(self) -> bool:
-        """Whether `write_reward.minutes` are over; says once that something is left out."""
+        """Whether `code_rewards.minutes` are over; says once that something is left out."""
         minutes = self._section.minutes
         if minutes and not self._was_late and time.monotonic() >= self._began + 60 * minutes:
             self._was_late = True
@@ -522,7 +523,7 @@ class Loop:
             if best is None:
                 raise UserError(
                     f"none of {section.proposals} programs could be read after {section.attempts} attempts each; the "
-                    f"last error: {rows[-1]['error']} (--config.write_reward.writer, .attempts)"
+                    f"last error: {rows[-1]['error']} (--config.code_rewards.writer, .attempts)"
                 )
             print_line(f"{STAGE_NAME}: round {number}: {len(tried)} of {len(rows)} programs can be read; the best "
                        f"agrees with the judge about {best.figures['agreement']:.0%} of the pairs")  # fmt: skip
@@ -616,7 +617,7 @@ def propose(
 def train(config: WriteConfig, program: Program, workdir: Path) -> tuple[Figures, tuple[float, ...]]:
     """Trains and evaluates an agent, or resumes a killed run.
 
-    Returns its figures, and the lower ends of the intervals of write_reward.chosen_by: luck in few games does not
+    Returns its figures, and the lower ends of the intervals of code_rewards.chosen_by: luck in few games does not
     choose.
     """
     best = workdir / WRITTEN / BEST
@@ -634,7 +635,7 @@ def train(config: WriteConfig, program: Program, workdir: Path) -> tuple[Figures
         by_player["random" if file.parent.name == "random" else "agent"] = figures | counts
     agent, random = by_player["agent"], by_player["random"]
     never = {"mean": 0.0}  # what never happened is not counted
-    chosen = [agent.get(by) or agent.get(f"'{by}'") or never for by in config.write_reward.figures]
+    chosen = [agent.get(by) or agent.get(f"'{by}'") or never for by in config.code_rewards.figures]
     names = [name for name in agent | random if name != "intrinsic_return"]
     means = {name: [agent.get(name, never)["mean"], random.get(name, never)["mean"]] for name in names}
     return means, tuple(one["mean"] if (low := one.get("low")) is None else low for one in chosen)

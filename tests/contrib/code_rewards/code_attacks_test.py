@@ -10,12 +10,12 @@ import pytest
 from code_slow import SMALL_WORLD, STEPS, play, program_text
 from conftest import ROOT, get_config, refusal
 
+from motif_jax.contrib.code_rewards.grammar import ProgramError, check
+from motif_jax.contrib.code_rewards.names import FLAG, MOMENT, NUMBER, Entry, Readable, find_readable
+from motif_jax.contrib.code_rewards.running import Runner
+from motif_jax.contrib.code_rewards.source import CodeReward, read_program
 from motif_jax.envs.world import Viewpoint
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.code.grammar import ProgramError, check
-from motif_jax.rewards.code.names import FLAG, MOMENT, NUMBER, Entry, Readable, find_readable
-from motif_jax.rewards.code.running import Runner
-from motif_jax.rewards.code.source import CodeReward, read_program
 from motif_jax.rewards.registry import FLAG as SOURCES_FLAG
 from motif_jax.structs import UserError
 

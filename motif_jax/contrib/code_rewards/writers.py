@@ -10,10 +10,11 @@ from typing import Any, NamedTuple, Protocol
 
 from motif_jax.annotation.backends import MODEL_FLAG, read_json, server_key
 from motif_jax.annotation.client import KEY, PATH, URL, find_model
-from motif_jax.rewards.code.grammar import FUNCTIONS, MOST_LEVELS, MOST_NODES, NUMERIC, as_ebnf
-from motif_jax.rewards.code.guide import ProgramGuide, is_plain, longest_phrase
-from motif_jax.rewards.code.names import MOMENT, NUMBER, Readable
-from motif_jax.stages.write_reward import MODEL, PLAIN, SCRIPTED, WriteConfig
+from motif_jax.contrib.code_rewards.grammar import FUNCTIONS, MOST_LEVELS, MOST_NODES, NUMERIC, as_ebnf
+from motif_jax.contrib.code_rewards.guide import ProgramGuide, is_plain, longest_phrase
+from motif_jax.contrib.code_rewards.names import MOMENT, NUMBER, Readable
+from motif_jax.contrib.code_rewards.sections import MODEL, PLAIN, SCRIPTED
+from motif_jax.contrib.code_rewards.stage import WriteConfig
 from motif_jax.structs import UserError, naming
 from motif_jax.system.http import HttpClient
 
@@ -196,7 +197,7 @@ class GuidedWriter(Writer):
         import jax
 
         key = jax.random.fold_in(jax.random.key(self._config.seed), len(brief.tried))
-        keys = jax.random.split(jax.random.fold_in(key, attempt), self._config.write_reward.proposals)
+        keys = jax.random.split(jax.random.fold_in(key, attempt), self._config.code_rewards.proposals)
         row, guide = self._encode(talk(brief, earlier)), self.guide
         guide.begin(brief.texts)
         written = self._language.generate_guided(row, guide.allowed, MOST_TOKENS, keys, self._sampling, guide.ends)
@@ -260,15 +261,15 @@ def examples(brief: Brief) -> list[tuple[str, str]]:
 
 def open_writer(config: WriteConfig, readable: Readable) -> Writer:
     """The writer that the config names."""
-    if config.write_reward.writer == SCRIPTED:
+    if config.code_rewards.writer == SCRIPTED:
         return ScriptedWriter()
-    if config.write_reward.writer == MODEL:
+    if config.code_rewards.writer == MODEL:
         return GuidedWriter(config, readable)
     server, sampling = config.annotate.server, config.annotate.sampling
     client = HttpClient(server.url, URL, server.timeout_s, server.patience_s, server_key(server), KEY)
     grammar = {"grammar": as_ebnf(readable)}
     by_server: dict[str, dict[str, Any]] = {PLAIN: {}, "vllm": {"structured_outputs": grammar}, "llama.cpp": grammar}
-    held = by_server[config.write_reward.grammar]
+    held = by_server[config.code_rewards.grammar]
     try:
         model = config.annotate.model or client.start(find_model(client, "", server.start_s)).result()
     except BaseException:

@@ -25,8 +25,20 @@ from typing import NamedTuple
 
 from motif_jax.config.table import shown
 from motif_jax.console import suggest
+from motif_jax.contrib.code_rewards.names import (
+    FLAG,
+    GRID,
+    MOMENT,
+    NAME,
+    NUMBER,
+    SAID,
+    STEP,
+    TEXTS,
+    WORDS,
+    Entry,
+    Readable,
+)
 from motif_jax.envs.world import Viewpoint
-from motif_jax.rewards.code.names import FLAG, GRID, MOMENT, NAME, NUMBER, SAID, STEP, TEXTS, WORDS, Entry, Readable
 from motif_jax.structs import UserError
 
 MOST_BYTES = 4096  # of a program

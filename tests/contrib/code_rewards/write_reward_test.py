@@ -7,23 +7,24 @@ import numpy as np
 import pytest
 from backends_test import LongerAnnotator
 from chat_server import ChatServer
-from conftest import ROOT, check_stage, get_config, interrupt, refusal, viewed
+from conftest import ROOT, check_stage, get_config, interrupt, refusal, run_stage, viewed
 from train_policy_test import TINY
 
 from motif_jax import experiment
+from motif_jax.contrib.code_rewards import job, stage, writers
+from motif_jax.contrib.code_rewards.grammar import check
+from motif_jax.contrib.code_rewards.guide import longest_phrase
+from motif_jax.contrib.code_rewards.names import find_readable
+from motif_jax.contrib.code_rewards.stage import stages_of
+from motif_jax.contrib.code_rewards.writers import Attempt, Brief, GuidedWriter, ScriptedWriter, examples, talk
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_json
 from motif_jax.language.config import make_config
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.model import make_language_model
-from motif_jax.rewards.code.grammar import check
-from motif_jax.rewards.code.guide import longest_phrase
-from motif_jax.rewards.code.names import find_readable
 from motif_jax.rewards.source import Setting, make_sources
-from motif_jax.stages import train_policy, write_reward
+from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
-from motif_jax.stages.write_reward import job, stages_of, writers
-from motif_jax.stages.write_reward.writers import Attempt, Brief, GuidedWriter, ScriptedWriter, examples, talk
 from motif_jax.structs import UserError
 from motif_jax.tokens import LetterTokeniser, write_tokeniser
 
@@ -32,9 +33,14 @@ PROSE = "Certainly! Here is a reward that encourages the agent to collect gold."
 
 
 def config_of(**values):
-    config = get_config("options.py", "treasure")
+    config = experiment.defaults()
+    config.stages, config.env.world = ("train_policy", "evaluate", "report"), "treasure"
+    config.policy.update({
+        "network": "general", "rollout_length": 64, "warmup_steps": 0, "wait_for_learner": True, "num_minibatches": 4,
+        "learning_rate": 4e-4,
+    })  # fmt: skip
     config.annotate.update({"backend": "lexicon", "goal": "gold"})
-    config.write_reward.update({"steps": 4_000, "pairs": 40, "proposals": 3, "revisions": 1} | values)
+    config.code_rewards.update({"steps": 4_000, "pairs": 40, "proposals": 3, "revisions": 1} | values)
     return config
 
 
@@ -68,7 +74,7 @@ def with_model(server, **values):
 def training(workdir):
     """A config that trains with the program in a workdir, and what is given to make its source."""
     config = config_of()
-    config.policy.update({"options": "", "controller": "", "sources": "code:write_reward"})
+    config.policy.sources = "code:write_reward"
     return config, Setting(viewed(config), workdir, make_world(config.env.to_dict()).specs)
 
 
@@ -98,7 +104,7 @@ def test_nothing_is_begun_when_the_minutes_are_over(tmp_path, capsys):
     assert [len(rows) for rows in record["rounds"]] == [1]
     assert not (folder / "round-0/training-0").exists()
     assert record["best"]["program"] == record["rounds"][0][0]["program"]
-    assert capsys.readouterr().out.count("minutes are over: the best so far counts (--config.write_reward.min") == 1
+    assert capsys.readouterr().out.count("minutes are over: the best so far counts (--config.code_rewards.min") == 1
 
 
 @pytest.mark.parametrize("programs", [["3", "gained(gold) > 90"], ["0 - gained(gold)", "still() - still()"]], ids=str)
@@ -132,8 +138,8 @@ def test_a_server_is_asked_like_a_judge_and_told_a_goal_in_own_words(tmp_path, m
     config = with_model(server, proposals=1, revisions=0)
     config.annotate.update({"backend": "server", "model": "", "goal": goal})
     config.annotate.server.extra = '{"seed": null, "reasoning_effort": "low"}'
-    check_stage(write_reward, config)
-    job.write(write_reward.STAGE.view(config.to_dict()), tmp_path, lambda _: LongerAnnotator())
+    check_stage(stage, config)
+    job.write(stage.STAGE.view(config.to_dict()), tmp_path, lambda _: LongerAnnotator())
     (body,) = server.asked
     assert (body["model"], body["reasoning_effort"], "seed" in body) == ("judge", "low", False)
     assert f"The goal: {goal}\n" in body["messages"][-1]["content"]
@@ -142,9 +148,7 @@ def test_a_server_is_asked_like_a_judge_and_told_a_goal_in_own_words(tmp_path, m
 def test_a_judge_that_rates_single_messages_is_refused(tmp_path):
     config = config_of()
     config.annotate.update({"backend": "model", "model": "smollm2", "mode": "rate"})
-    refusal(
-        lambda: check_stage(write_reward, config), "mode rate shows it single messages: choose reason or score (--c"
-    )
+    refusal(lambda: check_stage(stage, config), "mode rate shows it single messages: choose reason or score (--c")
 
 
 def with_random_model(path, letters="".join(map(chr, range(32, 127))), **values):
@@ -174,8 +178,8 @@ def test_captions_that_a_model_cannot_spell_are_not_quoted(tmp_path):
 def test_a_missing_library_is_told_before_anything_starts(tmp_path, monkeypatch):
     config, find = with_random_model(tmp_path / "model"), importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "llguidance" else find(name))
-    told = "writer=model needs the library llguidance: pip install 'motif_jax[language]' (--config.write_reward.writer)"
-    refusal(lambda: check_stage(write_reward, config), told)
+    told = "writer=model needs the library llguidance: pip install 'motif_jax[language]' (--config.code_rewards.writer)"
+    refusal(lambda: check_stage(stage, config), told)
 
 
 @pytest.mark.journey
@@ -361,6 +365,31 @@ def test_short_trainings_are_evaluated_in_the_games_of_the_config_alone():
     config.evaluate.controls, config.policy.train_until = "grounding", "success>=0.95"
     (_, trained), (_, view) = stages_of(viewed(config, "write_reward"))
     assert view.evaluate.controls == view.evaluate.variations == trained.policy.train_until == ""
+
+
+def test_agents_with_actions_of_several_parts_are_recorded(tmp_path):
+    config = get_config("quickstart.py", "toy")
+    config.env.world, config.env.max_episode_steps = "own_gym:AimWorld", 50
+    config.policy.update(TINY | {"network": "general", "intrinsic_coefficient": 0.0, "extrinsic_coefficient": 1.0})
+    config.code_rewards.steps = 200
+    run_stage(train_policy, config, tmp_path)
+    readable = find_readable(make_world(config.env.to_dict()))
+    assert job.record_episodes(viewed(config, "write_reward"), readable, [tmp_path]).captions
+
+
+TRAINED = {"code_rewards.train_for_env_steps": 128}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize(("values", "said"), [
+    ({"code_rewards.writer": "server", "annotate.server.url": "localhost:8000"}, "is not an address"),
+    ({"annotate.backend": "score"}, "a judge of captions is asked"),
+    (TRAINED | {"code_rewards.chosen_by": "return, "}, "no figure '': choose from return, "),
+])  # fmt: skip
+def test_values_that_cannot_work_are_refused_in_one_sentence(values, said, tmp_path):
+    config = config_of()
+    config.update_from_flattened_dict(values)
+    refusal(lambda: experiment.check(config.to_dict(), ["write_reward"], tmp_path), said, "--config.")
 
 
 def test_a_number_sign_in_quotes_begins_no_comment():

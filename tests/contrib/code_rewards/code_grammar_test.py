@@ -11,11 +11,11 @@ from code_attacks_test import mutations
 from code_slow import GAMES, SMALL_WORLD, SlowGame, cut_in_pieces, play, program_text
 from conftest import ROOT, refusal
 
-from motif_jax.rewards.code import grammar
-from motif_jax.rewards.code.grammar import ProgramError, as_ebnf, check, terms_of
-from motif_jax.rewards.code.guide import ProgramGuide
-from motif_jax.rewards.code.names import Readable, find_readable, readable_from
-from motif_jax.rewards.code.running import MOST_PAID, Runner
+from motif_jax.contrib.code_rewards import grammar
+from motif_jax.contrib.code_rewards.grammar import ProgramError, as_ebnf, check, terms_of
+from motif_jax.contrib.code_rewards.guide import ProgramGuide
+from motif_jax.contrib.code_rewards.names import Readable, find_readable, readable_from
+from motif_jax.contrib.code_rewards.running import MOST_PAID, Runner
 from motif_jax.tokens import HubTokeniser, LetterTokeniser, WordTokeniser
 
 llguidance = pytest.importorskip("llguidance", reason="needs llguidance: pip install motif_jax[language]")

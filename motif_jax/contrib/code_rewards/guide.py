@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from motif_jax.rewards.code.grammar import MOST_CHARACTERS, as_ebnf
-from motif_jax.rewards.code.names import Readable
+from motif_jax.contrib.code_rewards.grammar import MOST_CHARACTERS, as_ebnf
+from motif_jax.contrib.code_rewards.names import Readable
 from motif_jax.structs import UserError
 from motif_jax.tokens import Tokeniser
 

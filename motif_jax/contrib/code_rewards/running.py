@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from motif_jax.contrib.code_rewards.grammar import Expression, Program
+from motif_jax.contrib.code_rewards.names import GRID, NUMBER, STEP, TEXTS, Entry
 from motif_jax.envs.world import waited
-from motif_jax.rewards.code.grammar import Expression, Program
-from motif_jax.rewards.code.names import GRID, NUMBER, STEP, TEXTS, Entry
 from motif_jax.rewards.source import Arrays
 from motif_jax.structs import UserError
 

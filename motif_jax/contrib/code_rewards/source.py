@@ -1,5 +1,8 @@
 """A reward source that computes a program: `--config.policy.sources=code:rewards/gold.reward:0.1`.
 
+The coefficient is 1 unless it is given; `code:write_reward` is the best program that this stage has written in the same
+workdir.
+
 The program is read and checked when training starts. Checkpoints hold its text and the part of the world that it
 reads, so evaluation needs neither the file nor any import. A resumed run begins new episodes, so there is no state to
 save.
@@ -7,21 +10,27 @@ save.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
 from motif_jax.config.table import shown
+from motif_jax.contrib.code_rewards.grammar import MOST_BYTES, Program, ProgramError, check, terms_of
+from motif_jax.contrib.code_rewards.names import find_readable, readable_from
+from motif_jax.contrib.code_rewards.running import Runner
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.code.grammar import MOST_BYTES, Program, ProgramError, check, terms_of
-from motif_jax.rewards.code.names import find_readable, readable_from
-from motif_jax.rewards.code.running import Runner
-from motif_jax.rewards.registry import BEST, FLAG, WRITTEN, SourceChoice
+from motif_jax.rewards.registry import FLAG, SourceChoice, SourceKind
 from motif_jax.rewards.section import SourcesConfig
 from motif_jax.rewards.source import Arrays, Facts, RewardSource, Setting
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import read_bytes
+
+SUFFIX = ".reward"  # of a program's file
+WRITTEN, BEST = "write_reward", f"best{SUFFIX}"  # the stage that writes programs, its directory, and its best program
+STEM = re.compile(r"[A-Za-z0-9_]{1,60}")
 
 
 class CodeReward(RewardSource):
@@ -35,14 +44,14 @@ class CodeReward(RewardSource):
     @classmethod
     def make(cls, setting: Setting) -> CodeReward:
         """See `RewardSource`: the choice names the file."""
-        file = setting.choice.file
+        file = setting.choice.argument
         if file == WRITTEN:
             file = str(setting.workdir / WRITTEN / BEST)
             if not Path(file).exists():
                 raise UserError(
                     f"there is no {file!r}: run the stage {WRITTEN} in this workdir before training "
                     f"(--stage={WRITTEN},train_policy); if it found no reward, write again in another --workdir, with "
-                    f"more --config.{WRITTEN}.proposals or another .writer, or name a file ({FLAG})"
+                    f"more --config.code_rewards.proposals or another .writer, or name a file ({FLAG})"
                 )
         return cls(read_program(file, make_world(setting.config.env)), file)
 
@@ -83,10 +92,42 @@ class CodeReward(RewardSource):
         return rewards
 
 
-def check_choice(choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
-    """See `SourceChoice.check`; the program of the stage write_reward may not exist yet."""
-    if choice.file != WRITTEN:
-        read_program(choice.file, world)
+class CodeKind(SourceKind):
+    """The kind of all programs: `code:FILE`, or `code:write_reward`."""
+
+    def choose(self, name: str, argument: str, flag: str) -> SourceChoice:
+        """See `SourceKind`; the file is not read yet."""
+        stem = "written" if argument == WRITTEN else PurePath(argument).name.removesuffix(SUFFIX)
+        if argument != WRITTEN and not (argument.endswith(SUFFIX) and STEM.fullmatch(stem)):
+            form = f"a program is a file NAME{SUFFIX} (up to 60 letters, digits, underscores), or {WRITTEN}"
+            raise UserError(f"{form}, not {shown(argument)} ({flag})")
+        return SourceChoice(f"{name}_{stem}", self.path, argument=argument)
+
+    def title_of(self, name: str) -> str:
+        stem = name.partition("_")[2]
+        return "the written program" if stem == "written" else f"the program {stem}"
+
+    def liked_of(self, name: str) -> str:
+        return f"what {self.title_of(name)} pays"
+
+    def check(self, choice: SourceChoice, config: SourcesConfig, world: Any) -> None:
+        """See `SourceKind`; the program of the stage write_reward may not exist yet."""
+        if choice.argument != WRITTEN:
+            read_program(choice.argument, world)
+
+    def text(self, facts: Any) -> str:
+        text = facts.get("program") if isinstance(facts, Mapping) else None
+        return text if isinstance(text, str) else ""
+
+
+CODE = CodeKind(
+    path=f"{__name__}:CodeReward",
+    in_replays=True,
+    replay_word="program",
+    of_captions=False,
+    has_argument=True,
+    needs_coefficient=False,
+)
 
 
 def read_program(file: str, world: Any) -> Program:

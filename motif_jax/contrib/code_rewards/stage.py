@@ -3,7 +3,7 @@
     python -m motif_jax.launch --config=configs/motif.py:gold --workdir=runs/gold --stage=write_reward
 
 The best program by the judge's agreement on pairs of episodes becomes `write_reward/best.reward`, a reward source
-(docs/code-rewards.md). Nothing that a model writes is executed: programs are parsed and checked (rewards/code/).
+(docs/code-rewards.md). Nothing that a model writes is executed: programs are parsed and checked.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.annotation.backends import check_server
-from motif_jax.config.table import Number, Text, Whole, value
+from motif_jax.contrib.code_rewards.sections import MODEL, SCRIPTED, CodeRewardsSection
+from motif_jax.contrib.code_rewards.source import BEST, WRITTEN
 from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.protocols import TASK
 from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import check_language_model
-from motif_jax.rewards.registry import BEST, WRITTEN
 from motif_jax.stages import Stage, annotate, find_stage, later, values_of, with_result
 from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.stages.evaluate import EvaluateConfig, keys_of, rules_of
@@ -29,78 +29,10 @@ from motif_jax.stages.train_policy import Profile
 from motif_jax.structs import Need, UserError
 
 STAGE_NAME = WRITTEN
+SECTION = "code_rewards"
 TITLE = "The written reward"  # of the part of the report
-FLAG = f"--config.{STAGE_NAME}"
+FLAG = f"--config.{SECTION}"
 RECORD = "record.json"
-SCRIPTED, MODEL, PLAIN = "scripted", "model", "plain"
-
-
-@dataclass(frozen=True)
-class WriteReward:
-    """A reward that a language model writes as a program."""
-
-    writer: str = value(
-        SCRIPTED,
-        Text((SCRIPTED, "server", MODEL)),
-        "scripted: templates over the goal's words; server: the model behind annotate.server; model: annotate.model in "
-        "this process, which is held to the grammar",
-        decides=True,
-    )
-    goal: str = value("", Text(longest=2000), "the goal in one sentence; empty: that of annotate.goal", decides=True)
-    grammar: str = value(
-        PLAIN,
-        Text((PLAIN, "vllm", "llama.cpp")),
-        "writer server: how it takes a grammar: vllm (0.12 or newer) in structured_outputs, llama.cpp in grammar; "
-        "plain: not at all",
-        decides=True,
-    )
-    texts: str = value(
-        "recorded",
-        Text(("recorded", "any")),
-        "writer model: recorded: what it writes in quotes are words of a sentence, or whole sentences, of a recorded "
-        "text, and no two of a program are parts of the same ones; any: it may be any text",
-        decides=True,
-    )
-    proposals: int = value(4, Whole(1, 64), "programs per round", decides=True)
-    revisions: int = value(
-        2, Whole(0, 20), "further rounds, in which the writer sees the results of the previous one", decides=True
-    )
-    attempts: int = value(3, Whole(1, 20), "attempts per program; one with an error is asked for again")
-    feedback: str = value(
-        "diagnoses", Text(("diagnoses", "metrics")), "feedback to the writer on a program: findings with their moments "
-        "and episodes, or figures alone", decides=True,
-    )  # fmt: skip
-    players: str = value("random", Text(longest=1000), "scripted players of the recorded episodes", decides=True)
-    steps: int = value(20_000, Whole(100, 10**7), "recorded steps, and those of trained agents", decides=True)
-    pairs: int = value(
-        80,
-        Whole(4, 10**5),
-        "pairs of episodes for the judge, anew after a round with trainings: half to select programs, half to evaluate "
-        "the best",
-        decides=True,
-    )
-    minutes: float = value(
-        0.0, Number(0, 1e6), "minutes of a start after which no further program, training or round begins; 0: no limit"
-    )
-    train_for_env_steps: int = value(
-        0,
-        Whole(0, 10**9),
-        "steps of each short training: the best programs of a round train agents, first those that pay at other "
-        "steps; their games are recorded, too, and the writer reads how the best of them played; 0: none",
-        decides=True,
-    )
-    trainings: int = value(1, Whole(1, 64), "short trainings per round", decides=True)
-    chosen_by: str = value(
-        "success",
-        Text(longest=200),
-        "figures or behaviours of the trained agents by which a program is chosen, the first before the others; among "
-        "equals, the judge chooses",
-        decides=True,
-    )
-
-    @property
-    def figures(self) -> list[str]:
-        return [name.strip() for name in self.chosen_by.split(",")]
 
 
 @dataclass(frozen=True)
@@ -108,19 +40,23 @@ class WriteConfig(EvaluateConfig, AnnotateConfig):
     """The values that the stage and its trainings read."""
 
     profile: Profile = field(default_factory=Profile)
-    write_reward: WriteReward = WriteReward()
+
+    @property
+    def code_rewards(self) -> CodeRewardsSection:
+        section: CodeRewardsSection = self.plugins[SECTION]
+        return section
 
 
 def check(config: WriteConfig) -> None:
     """Raises UserError for values that cannot work."""
     from motif_jax.actors.players import parse_scripted
-    from motif_jax.rewards.code.guide import check_library
-    from motif_jax.rewards.code.names import find_readable
+    from motif_jax.contrib.code_rewards.guide import check_library
+    from motif_jax.contrib.code_rewards.names import find_readable
 
     world = check_world(config.env)
     if is_text(world.action):
         raise UserError(f"the world {world.name!r} is played by writing, and has no steps to pay (--config.env.world)")
-    parse_scripted(config.write_reward.players, world, f"{FLAG}.players")
+    parse_scripted(config.code_rewards.players, world, f"{FLAG}.players")
     find_readable(world)
     annotate.check(config, of_captions=True)
     if annotate.make_backend(config).rates:
@@ -128,15 +64,15 @@ def check(config: WriteConfig) -> None:
             "the judge compares whole episodes, and mode rate shows it single messages: choose reason or score "
             "(--config.annotate.mode)"
         )
-    if config.write_reward.writer not in (SCRIPTED, MODEL):
+    if config.code_rewards.writer not in (SCRIPTED, MODEL):
         check_server(config.annotate.server)
-    if config.write_reward.writer == MODEL:
+    if config.code_rewards.writer == MODEL:
         check_library("writer=model", f"{FLAG}.writer")
         if not config.annotate.model:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
-    if config.write_reward.train_for_env_steps:
+    if config.code_rewards.train_for_env_steps:
         names = [*keys_of(world.figures), *rules_of(world).names]
-        for by in config.write_reward.figures:
+        for by in config.code_rewards.figures:
             if by not in names:
                 raise UserError(f"the games have no figure {by!r}: choose from {', '.join(names)} ({FLAG}.chosen_by)")
         for stage, view in stages_of(config):
@@ -147,10 +83,10 @@ def needs(config: WriteConfig, workdir: Path) -> Iterator[Need]:
     """What the judge, the writer and the trainings need, and the learnt reward."""
     policy, model = config.policy, config.annotate.model
     yield from annotate.needs_of_judge(config)
-    if config.write_reward.writer == MODEL:
+    if config.code_rewards.writer == MODEL:
         yield Need(lambda: check_language_model(model, "--config.annotate.model"), Path(model))
     yield from needs_saved(policy.reward_dir, "reward", "--config.policy.reward_dir", policy.reward_checkpoint)
-    for stage, view in stages_of(config) if config.write_reward.train_for_env_steps else ():
+    for stage, view in stages_of(config) if config.code_rewards.train_for_env_steps else ():
         yield from stage.needs(view, workdir)
 
 
@@ -158,7 +94,7 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
     """The stages of a training with a program alone, each with its config; the program is in the training's workdir."""
     policy = replace(
         config.policy, sources=f"code:{WRITTEN}", intrinsic_coefficient=0.0, extrinsic_coefficient=0.0, reward_dir="",
-        options="", controller="", train_for_env_steps=config.write_reward.train_for_env_steps, train_for_seconds=0.0,
+        options="", controller="", train_for_env_steps=config.code_rewards.train_for_env_steps, train_for_seconds=0.0,
         train_until="",
     )  # fmt: skip
     evaluate = replace(
@@ -180,20 +116,20 @@ def is_complete(config: WriteConfig, workdir: Path) -> bool:
 def loads_jax(config: WriteConfig) -> bool:
     """Whether it trains, or compares programs with a learnt reward."""
     learnt = bool(config.policy.reward_dir) or "train_reward" in config.stages
-    return learnt or config.write_reward.writer == MODEL or config.write_reward.train_for_env_steps > 0
+    return learnt or config.code_rewards.writer == MODEL or config.code_rewards.train_for_env_steps > 0
 
 
 STAGE = Stage(
     config=WriteConfig,
-    sections=(STAGE_NAME,),
+    sections=(),
     parts={TITLE: "The judge"},
-    identity=("", "env", STAGE_NAME),
+    identity=("", "env", SECTION),
     check=check,
     needs=needs,
     is_complete=is_complete,
-    run=later("motif_jax.stages.write_reward.job:write"),
+    run=later("motif_jax.contrib.code_rewards.job:write"),
     artefacts=lambda workdir: with_result(workdir / STAGE_NAME, "round-0", BEST),
     loads_jax=loads_jax,
-    writes="--config.write_reward.proposals, .revisions",
-    memory="--config.write_reward.steps",
+    writes="--config.code_rewards.proposals, .revisions",
+    memory="--config.code_rewards.steps",
 )
