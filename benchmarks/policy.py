@@ -170,7 +170,7 @@ class Training:
         params = jax.tree.map(jnp.copy, self._model.params)
         self._state = place(parts.make_state(params), self._mesh, self._model.rules)
         self._frozen = place(self._model.frozen, self._mesh, self._model.rules)
-        self._player = make_player(typed, self._model, seed=0)
+        self._player = make_player(typed, parts, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
         self.rate = 0.0  # steps per second of the last run from end to end

@@ -29,8 +29,6 @@ ALGORITHMS = {  # classes with the interface `Algorithm` of learner/settings.py
     "appo": "motif_jax.learner.algorithms:Appo",
     "impala": "motif_jax.learner.algorithms:Impala",
     "ppo": "motif_jax.learner.algorithms:Ppo",
-    "grpo": "motif_jax.learner.algorithms:Grpo",
-    "gigpo": "motif_jax.learner.algorithms:Gigpo",
 }
 SCHEDULES = {  # of learning rates: schedules.py
     "linear": "motif_jax.schedules:linear",

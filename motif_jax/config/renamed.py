@@ -18,6 +18,12 @@ RENAMED = {  # the old name: the new one
     "policy.drrn.max_tokens": "drrn.max_tokens",
     "policy.replay.capacity": "drrn.capacity",
     "policy.replay.minibatch_size": "drrn.minibatch_size",
+    **{
+        f"policy.grpo.{name}": f"group_advantages.{name}"
+        for name in (
+            "group_size", "divide_by", "mean_over", "ratio", "clip_high", "reference_coefficient", "step_weight",
+        )  # fmt: skip
+    },
     "policy.online.audit_every_steps": "audit.every_steps",
     "policy.online.vectors": "words.vectors",
     "policy.online.lessons_early": "policy.online.updates_early",

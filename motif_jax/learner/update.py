@@ -19,9 +19,9 @@ import optax
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.envs.world import WAIT
 from motif_jax.learner import losses
-from motif_jax.learner.losses import Rollouts, Samples, Unroll, log_ratio_of_episodes, minibatch
+from motif_jax.learner.losses import Rollouts, Samples, Unroll, minibatch
 from motif_jax.learner.options import Control
-from motif_jax.learner.settings import GroupSettings, PolicyGradient, Settings, find_algorithm
+from motif_jax.learner.settings import PolicyGradient, Settings, find_algorithm
 from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 from motif_jax.schedules import schedule
 
@@ -45,7 +45,6 @@ class LearnerState(NamedTuple):
     params: Any
     optimizer: Any
     version: jax.Array  # updates done. int32
-    reference: Any = ()  # the parameters at the start, if the policy is to stay near them
 
 
 def make_optimizer(settings: Settings) -> optax.GradientTransformation:
@@ -54,11 +53,10 @@ def make_optimizer(settings: Settings) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), adam)
 
 
-def init_state(params: Any, settings: Settings, group: GroupSettings | None = None) -> LearnerState:
+def init_state(params: Any, settings: Settings) -> LearnerState:
     """Makes the state before the first update."""
-    reference = jax.tree.map(jnp.copy, params) if group and group.reference_coefficient else ()
     optimizer_state = jax.jit(make_optimizer(settings).init)(params)  # one program, not one per shape of a parameter
-    return LearnerState(params, optimizer_state, jnp.zeros((), jnp.int32), reference)
+    return LearnerState(params, optimizer_state, jnp.zeros((), jnp.int32))
 
 
 def position_of(rollouts: Rollouts, version: jax.Array) -> jax.Array:
@@ -95,18 +93,19 @@ def descend(
 
 def make_policy_update(
     unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, control: Control | None = None,
-    space: ActionSpace | None = None, group: GroupSettings | None = None,
+    space: ActionSpace | None = None, algorithm: PolicyGradient | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
-    `control`: for a policy with options. `space`: for actions of several choices or numbers. `group`: for grpo, gigpo.
+    `control`: for a policy with options. `space`: for actions of several choices or numbers. `algorithm`: one with
+    values of its own; None: that of the settings.
 
-    Returns `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained
+    Returns `update(state, frozen, rollouts) -> (state, metrics)`, where `state` is a `LearnerState` or has more fields, `frozen` are the network's untrained
     parameters: one pass over the rollouts per epoch, in minibatches of every M-th rollout. If a loss, gradient or
     parameter is not finite, `metrics["finite"]` is 0. In this case, or without valid samples, parameters and optimizer
     are not changed. The version counts every call.
     """
-    algorithm = find_algorithm(settings.algorithm)
+    algorithm = algorithm or find_algorithm(settings.algorithm)  # type: ignore[assignment]
     assert isinstance(algorithm, PolicyGradient)
 
     def update(state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
@@ -120,7 +119,7 @@ def make_policy_update(
         valid = lag < settings.max_policy_lag
         data = Samples(rollouts, rewards.total, valid)
         with jax.named_scope("targets"):
-            data = algorithm.once_per_update(data, state, frozen, unroll, settings, group)
+            data = algorithm.once_per_update(data, state, frozen, unroll, settings)
         if (num_steps := settings.num_epochs * settings.num_minibatches) == 1:
             new, metrics = step(state, frozen, position, data)
         else:
@@ -134,7 +133,7 @@ def make_policy_update(
             if algorithm.on_policy:  # the effect of all steps; and 0 up to rounding
                 metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
                 metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
-        metrics |= over_all(data.valid if group else valid, lag, rewards, rollouts.action)
+        metrics |= over_all(data.valid, lag, rewards, rollouts.action)
         good = (metrics["finite"] > 0) & (metrics["valid_fraction"] > 0)
         state = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, state)
         return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
@@ -175,24 +174,17 @@ def make_policy_update(
         else:
             heads = heads_of(space, logits[:steps], batch)
         log_pi, log_mu = losses.add(head.log_pi for head in heads), losses.add(head.log_mu for head in heads)
-        log_ratio = log_pi - log_mu
-        if group and group.ratio == "episode":
-            log_ratio = log_ratio_of_episodes(log_ratio, data.valid)
-        limits = algorithm.ratio_range
-        ratio = losses.clamped_ratio(log_ratio, limits) if limits else jnp.exp(log_ratio)
+        ratio = algorithm.ratio(log_pi - log_mu, data)
         with jax.named_scope("step_targets"):
             (targets, advantages), used = algorithm.targets(data, values, ratio, settings, control)
-        value, reference = values[:steps], data.reference  # [T, B]
+        value = values[:steps]  # [T, B]
         with jax.named_scope("loss"):
             inputs = losses.LossInputs(
                 heads=heads, log_pi=log_pi, log_mu=log_mu, ratio=ratio, value=value, old_value=batch.value,
-                target=targets, advantage=used,
-                weight=losses.weigh(data.valid) if data.weight is None else data.weight,
-                reference=None if reference is None else jax.nn.log_softmax(reference),
+                target=targets, advantage=used, weight=algorithm.weigh(data), own=data.own,
             )  # fmt: skip
-            policy_loss = algorithm.policy_loss(inputs, settings, group)
-            summed, means = losses.sum_of_terms(policy_loss, inputs, settings, coefficient, group)
-        means |= losses.distances(inputs, *algorithm.bounds(settings, group))
+            summed, means = algorithm.loss(inputs, settings, coefficient)
+        means |= losses.distances(inputs, *algorithm.bounds(settings))
         return summed, (means, losses.spread(ratio, value, targets, advantages, data.valid))
 
     return update
@@ -216,7 +208,7 @@ def check(rollouts: Rollouts) -> None:
     chex.assert_tree_shape_prefix(rollouts.observations, (num_steps + 1, batch))
     chex.assert_shape(rollouts.first, (num_steps + 1, batch))
     chex.assert_shape(rollouts.core, (1, batch, None))
-    not_steps = ("observations", "first", "core", "group")
+    not_steps = ("observations", "first", "core", "own")
     others = {name: part for name, part in rollouts._asdict().items() if name not in not_steps}
     chex.assert_tree_shape_prefix(others, (num_steps, batch))
 

@@ -352,39 +352,6 @@ def join(arrays: Sequence[jax.Array], types: Sequence[str]) -> jax.Array:
     return jnp.concatenate([jax.lax.bitcast_convert_type(row, jnp.int32) for row in rows], 1)
 
 
-class EpisodePlayer(PolicyPlayer):
-    """For grpo and gigpo: plays one episode of each game in a rollout, after which the game waits for the others.
-
-    The network does not read games that wait.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._begins, self._over = np.zeros((2, self._num_games), bool)
-
-    def begin(self, games: np.ndarray) -> None:
-        self._begins[games] = True
-
-    def __call__(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Acted:
-        begins = self._begins[games]
-        over = (self._over[games] | first[: len(games)]) & ~begins
-        first[: len(games)] |= begins  # a game that waited for the others shows its episode's first observation again
-        self._over[games], self._begins[games] = over, False
-        if not over.any():
-            return super().__call__(observations, first, games)
-        actions = np.full(len(games), WAIT, np.int32)
-        specs = self.outputs | self.starts
-        outputs: dict[str, Any] = {name: np.zeros((len(games), *one.shape), one.dtype) for name, one in specs.items()}
-        outputs["version"][:] = self._played.version
-        plays = np.flatnonzero(~over)
-        if len(plays):
-            some = {name: array[plays] for name, array in observations.items()}
-            actions[plays], played_outputs = super().__call__(some, first[plays], games[plays])
-            for name, array in played_outputs.items():
-                outputs[name][plays] = np.asarray(array)[: len(plays)]
-        return actions, outputs
-
-
 # ---- for notebooks and scripts: a policy plays one game, or many at once
 
 BYTES = ArraySpec((), "uint8")  # of a prompt

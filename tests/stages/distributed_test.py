@@ -220,13 +220,13 @@ def test_a_port_in_use_and_an_unknown_host_are_refused_at_once(where, message):
 @pytest.mark.quick
 def test_a_batch_that_hosts_cannot_share_is_refused():
     config = get_config(argument="toy")  # 4096 steps are 128 rollouts of 32 steps, and a group's 32 games a quarter
-    assert check_batch(config.policy, num_devices=8, hosts=2) == 2
+    assert check_batch(config, num_devices=8, hosts=2) == 2
     with pytest.raises(UserError, match=r"multiple of 8192 = 32 .* x 8 hosts x 32 games .*policy.batch_size"):
-        check_batch(config.policy, num_devices=8, hosts=8)
+        check_batch(config, num_devices=8, hosts=8)
     config.policy.update(network="language", algorithm="ppo", games_per_worker=2, num_minibatches=1024)
-    assert check_batch(config.policy, num_devices=4, hosts=1) == 128
+    assert check_batch(config, num_devices=4, hosts=1) == 128
     with pytest.raises(UserError, match="multiple of 8192 = 8 devices x 1024 minibatches"):
-        check_batch(config.policy, num_devices=8, hosts=1)
+        check_batch(config, num_devices=8, hosts=1)
 
 
 @pytest.mark.quick

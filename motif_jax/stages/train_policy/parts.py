@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,14 +20,12 @@ from jax.sharding import PartitionSpec as P
 import motif_jax
 from motif_jax.actors.acting import Arrays, AsyncLoop, OverlappedLoop, RolloutBatch, RolloutLoop, SyncLoop
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.worker import ENDED
 from motif_jax.config.table import table_of
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import (
     DATA,
-    FSDP,
     batch_parts,
     host_copy,
     host_part,
@@ -48,7 +45,7 @@ from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_
 from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
 from motif_jax.networks.actions import CHOICES
 from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
-from motif_jax.policies.model import EpisodePlayer, Model, PolicyPlayer, make_policy_model, read_policy
+from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model, read_policy
 from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
 from motif_jax.rewards.registry import GAME, LEARNT, OptionPlan, behaviours_of, find_plan, return_name
 from motif_jax.rewards.source import RewardSources, Setting, trusted_classes
@@ -61,7 +58,6 @@ from motif_jax.stages.train_policy import (
     TrainConfig,
     check_batch,
     has_reached,
-    splits_steps,
     takes_turns,
 )
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError, naming
@@ -93,7 +89,7 @@ class TrainerParts(NamedTuple):
     sources: RewardSources
     learner: Settings
     plan: OptionPlan | None  # of a policy with options
-    grouped: Grouped | None  # of grpo and gigpo
+    playing: Playing
     make_state: Callable[[Any], Any]  # parameters -> the learner's state before the first update
     update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
 
@@ -107,7 +103,8 @@ def assemble(
     env = {**config.env, "max_episode_steps": limit}
     world = make_world(env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
-    rollouts, grouped = check_batch(section, batch_parts(mesh), hosts), make_grouped(section, mesh)
+    algorithm, rollouts = find_algorithm(section.algorithm), check_batch(config, batch_parts(mesh), hosts)
+    playing = algorithm.make_playing(Playing(), config, mesh)
     mix, plan = make_mix(section, None), find_plan(config)
     spec, model = make_network(config, world, workdir, plan)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
@@ -121,11 +118,11 @@ def assemble(
     control = Control(model.options, section.control) if model.options else None
     shape_rewards = make_shape_rewards(mix, sources, plan, control, learner.discount)
     learning = Learning(model, mesh, learner, shape_rewards, control)
-    make_state, update = find_algorithm(learner.algorithm).make_learner(config, world, learning)
+    make_state, update = algorithm.make_learner(config, world, learning)
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, plan, grouped, make_state, mapped)
+    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, plan, playing, make_state, mapped)
 
 
 def make_network(
@@ -144,12 +141,40 @@ def make_network(
     return spec, make_policy_model(spec, config.seed)
 
 
-def make_player(config: TrainConfig, model: Model, seed: int) -> PolicyPlayer:
+class Playing:
+    """How games are played for an algorithm, and what it gets of them: here, each one episode after the other."""
+
+    waits = False  # games may wait for others, so that an update has fewer steps than a batch
+    episodes_per_seed = 1  # consecutive episodes that begin alike
+
+    def player(self, model: Model, games: int, group_size: int, seed: int) -> PolicyPlayer:
+        """The player that chooses the actions; see `PolicyPlayer`."""
+        return PolicyPlayer(model, games, group_size, seed)
+
+    def loop(self, section: Policy, *inputs: Any) -> RolloutLoop:
+        """The loop of pool, player, rollouts per batch, and the function that places a batch."""
+        if not takes_turns(section):
+            return AsyncLoop(*inputs)
+        pool, _, rollouts, _ = inputs
+        alike = not rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
+        network = find_prompt_network(section.network)
+        if network and network.overlaps and section.groups > 1 and alike:
+            return OverlappedLoop(*inputs)
+        return SyncLoop(*inputs)
+
+    def arrange(self, rows: dict[str, Any], seen: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """A batch as the algorithm reads it, by the names of `Rollouts`; `seen`: observations as the games gave them.
+
+        The arrays are [T, T + 1 or 1, B, ...].
+        """
+        return rows
+
+
+def make_player(config: TrainConfig, parts: TrainerParts, seed: int) -> PolicyPlayer:
     """Makes the player that chooses the actions in all games of this host, and of its hosts of games."""
     section = config.policy
     games = find_pools(config).workers(section.num_workers) * section.games_per_worker
-    make = EpisodePlayer if find_algorithm(section.algorithm).in_groups else PolicyPlayer
-    return make(model, games, section.games_per_worker // section.groups, seed)
+    return parts.playing.player(parts.model, games, section.games_per_worker // section.groups, seed)
 
 
 def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, first_episode: int) -> ActorPool:
@@ -178,7 +203,7 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
         games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,
         outputs=player.outputs, starts=player.starts, warmup_steps=section.warmup_steps, slots_per_group=slots,
         seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,
-        alike=section.grpo.group_size if algorithm.in_groups else 1,
+        episodes_per_seed=parts.playing.episodes_per_seed, waits=parts.playing.waits,
         hang_timeout_s=section.hang_timeout_s, flag="--config.policy",
     )  # fmt: skip
     player.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
@@ -190,16 +215,7 @@ def make_rollout_loop(
     keep: Keep = lambda arrays, rewards: {},
 ) -> RolloutLoop:  # fmt: skip
     """Makes the loop that turns the games of `pool` into batches for the learner; `keep`: see `make_place`."""
-    inputs = pool, player, parts.rollouts, make_place(parts, keep)
-    if isinstance(player, EpisodePlayer):
-        return SyncLoop(*inputs, player.begin)
-    if not takes_turns(section):
-        return AsyncLoop(*inputs)
-    alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
-    network = find_prompt_network(section.network)
-    if network and network.overlaps and section.groups > 1 and alike:
-        return OverlappedLoop(*inputs)
-    return SyncLoop(*inputs)
+    return parts.playing.loop(section, pool, player, parts.rollouts, make_place(parts, keep))
 
 
 def make_shape_rewards(
@@ -287,11 +303,7 @@ def read_initial(config: TrainConfig, parts: TrainerParts) -> tuple[LearnerState
     return parts.make_state(params), frozen
 
 
-# ---- batches: rewards for their steps, texts encoded, episodes in groups, all placed on the devices
-
-NO_EPISODE = -1  # for a column in which no episode ended
-AT_LEAST = 64  # steps of a batch without padding, so that few sizes are compiled
-
+# ---- batches: rewards for their steps, texts encoded, all placed on the devices
 
 Keep = Callable[[Arrays, Mapping[str, np.ndarray]], Mapping[str, Any]]  # of rollouts and their rewards by source
 
@@ -313,7 +325,7 @@ def make_place(parts: TrainerParts, keep: Keep = lambda arrays, rewards: {}) -> 
 
     `keep` gives what stays on the host beside that, as `PlacedBatch.kept`.
     """
-    model, sources, mesh, plan, grouped = parts.model, parts.sources, parts.mesh, parts.plan, parts.grouped
+    model, sources, mesh, plan, playing = parts.model, parts.sources, parts.mesh, parts.plan, parts.playing
     cuts = find_algorithm(parts.learner.algorithm).cuts_steps
     alone = jax.process_count() == 1 and batch_parts(mesh) == mesh.shape[DATA]  # hosts need equal shapes
     pack = model.pack if cuts and alone else None
@@ -323,8 +335,7 @@ def make_place(parts: TrainerParts, keep: Keep = lambda arrays, rewards: {}) -> 
         rewards = sources.shape(moments)
         sources.check(rewards, arrays["reward"].shape)
         played = ~waited(arrays["action"])
-        if plan or grouped:
-            rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
+        rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
         kept = keep(arrays, rewards)
         seen = {key: arrays[key] for key in model.reads}
         rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays and key not in seen}
@@ -336,10 +347,8 @@ def make_place(parts: TrainerParts, keep: Keep = lambda arrays, rewards: {}) -> 
         rows |= {"observations": observations, "reward_inputs": moments}
         if plan:
             rows["control"] = {key: arrays[key] for key in CHOICES}
-        if grouped:
-            rows = in_groups(rows, arrays[ENDED], seen, grouped)
         return PlacedBatch(
-            rollouts=shard(Rollouts(**rows), mesh, axis=1), rewards=rewards, first=arrays["first"][0], played=played,
+            rollouts=shard(Rollouts(**playing.arrange(rows, seen)), mesh, axis=1), rewards=rewards, first=arrays["first"][0], played=played,
             ended=arrays["terminated"] | arrays["truncated"], kept=kept,
             turns=turn_figures(plan, arrays, rewards) if plan else None,
         )  # fmt: skip
@@ -351,88 +360,6 @@ def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
     """Adds the position in the schedules, in batches of steps that were played; the highest of all hosts counts."""
     columns = rollouts.first.shape[1] // jax.process_count()
     return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
-
-
-# ---- groups of episodes that began alike, for grpo and gigpo (learner/losses.py)
-
-
-class Grouped(NamedTuple):
-    """The layout of batches in groups of `size` episodes."""
-
-    size: int
-    parts: int = 0  # for devices, along the columns, whose played steps come first; 0: all steps stay where they are
-    multiple: int = 1  # the number of steps of each part is a multiple of this
-
-
-def make_grouped(section: Policy, mesh: Mesh) -> Grouped | None:
-    """The layout of batches in groups; None for algorithms without groups. Raises UserError if devices cut a group."""
-    if not find_algorithm(section.algorithm).in_groups:
-        return None
-    # Devices along `fsdp` compute the advantages of all their columns, and then divide the steps among them.
-    size, places, columns = section.grpo.group_size, mesh.shape[DATA], section.batch_size // section.rollout_length
-    if columns % (places * size):
-        raise UserError(
-            f"{columns} episodes of a batch cannot be divided among {places} devices in groups of {size} "
-            "(--config.policy.num_devices, .batch_size, .rollout_length, .grpo.group_size)"
-        )
-    multiple = math.lcm(section.num_minibatches, mesh.shape[FSDP])
-    return Grouped(size, places if splits_steps(section) else 0, multiple)
-
-
-def in_groups(
-    rows: Mapping[str, Any], ended: np.ndarray, seen: Mapping[str, np.ndarray], grouped: Grouped
-) -> dict[str, Any]:
-    """Sorts the columns of a batch that `EpisodePlayer` played by the seeds of their episodes, and adds `group`.
-
-    `rows`: of `Rollouts`, by name. `ended`: of `acting.first_ends`, [2, B]. `seen`: the observations that are
-    compared, [T + 1, B, ...] each.
-    """
-    size = grouped.size
-    numbers, number_of, counts = np.unique(ended[0], return_inverse=True, return_counts=True)
-    whole = (numbers != NO_EPISODE) & (counts == size)
-    order = np.lexsort((ended[0], ~whole[number_of]))  # a group that lacks an episode must not shift those after it
-    grouped_rows, seen, ended = jax.tree.map(lambda array: np.take(array, order, 1), (dict(rows), dict(seen), ended))
-    grouped_rows["first"][0] = True  # a game that waited for the others is at the beginning of its episode
-    waits = waited(grouped_rows["action"])
-    over = np.concatenate([waits[:1], np.logical_or.accumulate(grouped_rows["first"][1:-1] | waits[1:], 0)])
-    episodes, steps = ended
-    complete = (episodes != NO_EPISODE) & (steps == (~over).sum(0))
-    complete &= episodes == np.repeat(episodes[::size], size)
-    played = ~over & np.repeat(complete.reshape(-1, size).all(1), size)
-    if not played.any():
-        raise UserError(
-            f"none of {len(episodes) // size} groups is complete: all {size} episodes of a group must begin and end "
-            f"within a rollout of {len(waits)} steps (--config.policy.rollout_length, .grpo.group_size)"
-        )
-    grouped_rows["group"] = {"played": played, "visit": visits(seen, size)}
-    if grouped.parts:
-        grouped_rows["group"]["index"] = places(played, grouped.parts, grouped.multiple)
-    return grouped_rows
-
-
-def visits(seen: Mapping[str, np.ndarray], size: int) -> np.ndarray:
-    """Numbers of the observations of each group, equal for equal ones, below T * G. [T + 1, B, ...] -> [T, B] int32"""
-    rows = [np.ascontiguousarray(array[:-1]).view(np.uint8) for array in seen.values()]
-    steps, columns = rows[0].shape[:2]
-    moment = np.concatenate([row.reshape(steps, columns, -1) for row in rows], 2)
-    keys = np.ascontiguousarray(moment).view(np.dtype((np.void, moment.shape[2])))[..., 0]  # [T, B]
-    numbers = np.zeros((steps, columns), np.int32)
-    for start in range(0, columns, size):
-        own = np.s_[:, start : start + size]
-        numbers[own] = np.unique(keys[own], return_inverse=True)[1].reshape(steps, size)
-    return numbers
-
-
-def places(played: np.ndarray, parts: int, multiple: int) -> np.ndarray:
-    """Indices of the played steps in each part, time first, padded with -1 to one of a few sizes. [1, parts * N]"""
-    own = [np.flatnonzero(part) for part in np.split(played, parts, 1)]
-    least = max(AT_LEAST, *map(len, own))
-    room = 1 << (least - 1).bit_length()
-    if least <= 3 * room // 4:
-        room = 3 * room // 4
-    room = -(-room // multiple) * multiple
-    filled = [np.pad(part, (0, room - len(part)), constant_values=-1) for part in own]
-    return np.concatenate(filled)[None].astype(np.int32)
 
 
 # ---- what each option did: its share of the time, the length of its turns, and what they earned
