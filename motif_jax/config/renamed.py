@@ -18,12 +18,13 @@ RENAMED = {  # the old name: the new one
     "policy.drrn.max_tokens": "drrn.max_tokens",
     "policy.replay.capacity": "drrn.capacity",
     "policy.replay.minibatch_size": "drrn.minibatch_size",
-    **{
-        f"policy.grpo.{name}": f"group_advantages.{name}"
-        for name in (
-            "group_size", "divide_by", "mean_over", "ratio", "clip_high", "reference_coefficient", "step_weight",
-        )  # fmt: skip
-    },
+    "policy.grpo.group_size": "group_advantages.group_size",
+    "policy.grpo.divide_by": "group_advantages.divide_by",
+    "policy.grpo.mean_over": "group_advantages.mean_over",
+    "policy.grpo.ratio": "group_advantages.ratio",
+    "policy.grpo.clip_high": "group_advantages.clip_high",
+    "policy.grpo.reference_coefficient": "group_advantages.reference_coefficient",
+    "policy.grpo.step_weight": "group_advantages.step_weight",
     "policy.online.audit_every_steps": "audit.every_steps",
     "policy.online.vectors": "words.vectors",
     "policy.online.lessons_early": "policy.online.updates_early",

@@ -100,10 +100,10 @@ def make_policy_update(
     `control`: for a policy with options. `space`: for actions of several choices or numbers. `algorithm`: one with
     values of its own; None: that of the settings.
 
-    Returns `update(state, frozen, rollouts) -> (state, metrics)`, where `state` is a `LearnerState` or has more fields, `frozen` are the network's untrained
-    parameters: one pass over the rollouts per epoch, in minibatches of every M-th rollout. If a loss, gradient or
-    parameter is not finite, `metrics["finite"]` is 0. In this case, or without valid samples, parameters and optimizer
-    are not changed. The version counts every call.
+    Returns `update(state, frozen, rollouts) -> (state, metrics)`, where `state` has the fields of `LearnerState`, and
+    `frozen` are the network's untrained parameters: one pass over the rollouts per epoch, in minibatches of every M-th
+    rollout. If a loss, gradient or parameter is not finite, `metrics["finite"]` is 0. In this case, or without valid
+    samples, parameters and optimizer are not changed. The version counts every call.
     """
     algorithm = algorithm or find_algorithm(settings.algorithm)  # type: ignore[assignment]
     assert isinstance(algorithm, PolicyGradient)

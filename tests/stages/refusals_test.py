@@ -8,8 +8,6 @@ from motif_jax import experiment
 pytestmark = pytest.mark.quick
 TOY = {"policy.synchronous": True, "policy.num_workers": 0, "policy.games_per_worker": 8, "policy.rollout_length": 8,
        "policy.batch_size": 64, "policy.intrinsic_coefficient": 0.0}  # fmt: skip
-GROUPS = TOY | {"policy.algorithm": "grpo", "policy.grpo.group_size": 4, "policy.warmup_steps": 0,
-                "env.max_episode_steps": 50, "policy.rollout_length": 50, "policy.batch_size": 400}  # fmt: skip
 WORDLE = {"env.world": "wordle", "transcripts.template": "marks", "language.tokeniser": "letters"}
 PLAYED = WORDLE | {"train_values.recipe": "grpo", "train_values.batch_size": 16, "train_values.group_size": 8,
                    "train_values.games": 8, "decoding.betas": "0"}  # fmt: skip
@@ -26,7 +24,6 @@ STAGES = {  # by what is tried: the stage, a config below configs/ with its argu
     "policy": ("train_policy", "motif", "toy", TOY),
     "options": ("train_policy", "options", "treasure", {}),
     "online": ("train_policy", "motif", "score", {"policy.sources": "online:0.5"}),
-    "groups": ("train_policy", "motif", "toy", GROUPS),
     "glam": ("train_policy", "glam_quickstart", "goto_local,unread", {}),
     "glam, evaluated": ("evaluate", "glam_quickstart", "goto_local,unread", {}),
     "evaluate": ("evaluate", "motif", "score", {}),
@@ -109,10 +106,6 @@ ROWS = [
     ("online", {"policy.online.init_from": HERE}, f"there is no reward in {HERE!r}"),
     ("online", {"annotate.backend": "model", "annotate.model": HERE}, "there is no config.json"),
     ("online", {"annotate.backend": "score"}, "cannot be asked during training"),
-    ("groups", {"policy.grpo.group_size": 3}, "8 games at once cannot play groups of 3 episodes"),
-    ("groups", {"policy.rollout_length": 25}, "whole episodes, of up to 50 steps, but rollouts have 25"),
-    ("groups", {"policy.batch_size": 200}, "8 games x 50 steps, or a multiple, not 200"),
-    ("groups", {"policy.warmup_steps": 10}, "needs --config.policy.warmup_steps=0"),
     ("glam", {"policy.language.model": "/nowhere"}, "there is no directory '/nowhere'"),
     ("glam", {"policy.language.model": HERE}, "there is no config.json in"),
     ("glam, evaluated", {"evaluate.variations": "words=synonyms"}, "a variation must be as rewording=synonyms"),

@@ -347,8 +347,9 @@ def make_place(parts: TrainerParts, keep: Keep = lambda arrays, rewards: {}) -> 
         rows |= {"observations": observations, "reward_inputs": moments}
         if plan:
             rows["control"] = {key: arrays[key] for key in CHOICES}
+        rollouts = shard(Rollouts(**playing.arrange(rows, seen)), mesh, axis=1)
         return PlacedBatch(
-            rollouts=shard(Rollouts(**playing.arrange(rows, seen)), mesh, axis=1), rewards=rewards, first=arrays["first"][0], played=played,
+            rollouts=rollouts, rewards=rewards, first=arrays["first"][0], played=played,
             ended=arrays["terminated"] | arrays["truncated"], kept=kept,
             turns=turn_figures(plan, arrays, rewards) if plan else None,
         )  # fmt: skip
