@@ -19,8 +19,7 @@ RECIPE = "goto_local,smollm2,{},rehearsal"
     ({"policy.rollout_length": 25}, "whole episodes, of up to 50 steps, but rollouts have 25"),
     ({"policy.batch_size": 200}, "8 games x 50 steps, or a multiple, not 200"),
     ({"policy.warmup_steps": 10}, "needs --config.policy.warmup_steps=0"),
-    ({"policy.options": "gold+score", "policy.network": "general"}, "does not work with options"),
-    ({"env.world": "gym:MountainCarContinuous-v0", "policy.network": "general"}, "actions that are one choice each"),
+    ({"env.world": "own_gym:AimWorld", "policy.network": "general"}, "needs actions that are one choice each"),
 ])  # fmt: skip
 def test_groups_that_cannot_be_played_are_refused_in_one_sentence(values, said):
     config = get_config(argument="toy")
@@ -29,6 +28,12 @@ def test_groups_that_cannot_be_played_are_refused_in_one_sentence(values, said):
     config.update_from_flattened_dict(values)
     message = refusal(lambda: check_stage(train_policy, config), said)
     assert len(message.splitlines()) == 1
+
+
+@pytest.mark.quick
+def test_options_are_refused():
+    config = get_config("options.py", "treasure", policy__algorithm="grpo")
+    refusal(lambda: check_stage(train_policy, config), "'grpo' does not work with options")
 
 
 @pytest.mark.quick
