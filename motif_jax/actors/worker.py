@@ -96,7 +96,7 @@ class Layout(NamedTuple):
     starts: tuple[tuple[str, ArraySpec], ...] = ()  # the policy's arrays per rollout, from before the first action
     warmup_steps: int = 0  # a game begins with up to this many random actions, so that games do not start in step
     episodes_per_seed: int = 1  # consecutive episodes that begin alike: with the same seed, and number for the game
-    waits: bool = False  # the player may answer WAIT
+    waits: bool = False  # whether games may get the action WAIT
     leased: bool = False  # the parent gives each group the numbers of its episodes, in `redo`
     record: str = ""  # directory for recordings of every episode (`recorder.RecordedGame`), or ""
 

@@ -172,6 +172,8 @@ class PlayerParameters(NamedTuple):
 class PolicyPlayer:
     """An `actors.acting.BatchedPolicy` that acts for all requesting games in one compiled step."""
 
+    waits = False  # whether games may get the action WAIT, so that a batch has fewer steps
+
     def __init__(
         self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False,
         only: int | Weights | None = None,

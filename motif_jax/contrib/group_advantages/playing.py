@@ -27,8 +27,6 @@ AT_LEAST = 64  # steps of a batch without padding, so that few sizes are compile
 class InGroups(Playing):
     """`size` consecutive episodes begin alike; their columns in a batch are neighbours."""
 
-    waits = True
-
     def __init__(self, size: int, parts: int = 0, multiple: int = 1):
         """Where steps are divided into minibatches, those that were played come first in each of the `parts`, which are
         for devices, along the columns; their number is a multiple of `multiple`. `parts` 0: all stay where they are.
@@ -89,6 +87,7 @@ class EpisodePlayer(PolicyPlayer):
 
     def __init__(self, *args: Any):
         super().__init__(*args)
+        self.waits = True
         self._begins, self._over = np.zeros((2, self._num_games), bool)
 
     def begin(self, games: np.ndarray) -> None:

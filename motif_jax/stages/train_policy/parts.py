@@ -144,7 +144,6 @@ def make_network(
 class Playing:
     """How games are played for an algorithm, and what it gets of them: here, each one episode after the other."""
 
-    waits = False  # games may wait for others, so that an update has fewer steps than a batch
     episodes_per_seed = 1  # consecutive episodes that begin alike
 
     def player(self, model: Model, games: int, group_size: int, seed: int) -> PolicyPlayer:
@@ -201,9 +200,9 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
     pool = pools.open(
         parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
         games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,
-        outputs=player.outputs, starts=player.starts, warmup_steps=section.warmup_steps, slots_per_group=slots,
-        seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,
-        episodes_per_seed=parts.playing.episodes_per_seed, waits=parts.playing.waits,
+        outputs=player.outputs, starts=player.starts, waits=player.waits, warmup_steps=section.warmup_steps,
+        slots_per_group=slots, seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,
+        episodes_per_seed=parts.playing.episodes_per_seed,
         hang_timeout_s=section.hang_timeout_s, flag="--config.policy",
     )  # fmt: skip
     player.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
