@@ -96,6 +96,7 @@ class Layout(NamedTuple):
     starts: tuple[tuple[str, ArraySpec], ...] = ()  # the policy's arrays per rollout, from before the first action
     warmup_steps: int = 0  # a game begins with up to this many random actions, so that games do not start in step
     alike: int = 1  # consecutive episodes that have the same seed, and whose number for the game is the same
+    waits: bool = False  # whether games may get the action WAIT
     leased: bool = False  # the parent gives each group the numbers of its episodes, in `redo`
     record: str = ""  # directory for recordings of every episode (`recorder.RecordedGame`), or ""
 
@@ -246,11 +247,10 @@ class Group:
             next_episode=self._next_episode, stepping=self._stepping,
             extra_frames=(*(self.scripted.frames if self.scripted else ()), *shown),
         )  # fmt: skip
-        waits = layout.alike > 1 or any(name == "charge" for name, _ in layout.outputs)
-        if waits and not getattr(self.vector, "can_wait", False):
-            what = f"the games of the world {world.name!r} cannot wait while others play or a controller decides"
+        if (layout.waits or layout.alike > 1) and not getattr(self.vector, "can_wait", False):
+            what = f"the games of the world {world.name!r} cannot wait, as what acts in them, or their algorithm, asks"
             how = "its vector must skip the action WAIT and set `can_wait`"
-            raise UserError(f"{what}: {how} (--config.policy.options, .algorithm)")
+            raise UserError(f"{what}: {how} (--config.env.world, --config.policy.algorithm)")
         if layout.record and hasattr(self.vector, "replace_games"):
             with_screen = getattr(world, "with_screen", lambda game: game)
             self.vector.replace_games(lambda game: RecordedGame(with_screen(game), Path(layout.record)))

@@ -16,9 +16,7 @@ class ClippedSurrogate(PolicyGradient):
         from motif_jax.learner.update import init_state, make_policy_update
 
         model, settings, group = learning.model, learning.settings, self.group(config.policy)
-        update = make_policy_update(
-            model.unroll, learning.shape_rewards, settings, learning.control, model.space, group
-        )
+        update = make_policy_update(model.unroll, learning.shape_rewards, settings, learning.acting, group)
         return lambda params: init_state(params, settings, group), update
 
     def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:
@@ -32,18 +30,10 @@ class ClippedSurrogate(PolicyGradient):
 
 
 class OffPolicy(ClippedSurrogate):
-    """Targets of V-trace, which corrects in every optimizer step for changes of the policy."""
+    """Targets of V-trace by what acts; it corrects in every optimizer step for changes of the policy."""
 
-    @property
-    def learns_options(self) -> bool:
-        return type(self).targets is OffPolicy.targets  # other targets have to say that they know options, too
-
-    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
-        from motif_jax.learner.losses import vtrace_targets
-
-        if control:
-            return control.targets(values, data.reward, ratio, data.valid, data.rollouts, settings)
-        return vtrace_targets(data, values, ratio, settings)
+    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, acting: Any) -> Any:
+        return acting.targets(data, values, ratio, settings)
 
 
 class OnPolicy(ClippedSurrogate):
@@ -51,7 +41,7 @@ class OnPolicy(ClippedSurrogate):
 
     on_policy = True
 
-    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
+    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, acting: Any) -> Any:
         return data.targets
 
     @abc.abstractmethod
@@ -98,15 +88,12 @@ class Grpo(OnPolicy):
 
     in_groups = True
 
-    def check(self, config: Any, limit: int, hosts: int, options: bool) -> None:
+    def check(self, config: Any, limit: int, hosts: int) -> None:
         section = config.policy
         games, size = max(section.num_workers, 1) * section.games_per_worker, section.grpo.group_size
         name, length = f"the algorithm {section.algorithm!r}", section.rollout_length
         refuse(
-            (
-                hosts > 1 or options,
-                f"{name} does not work with {f'{hosts} hosts' if hosts > 1 else 'options'} (--config.policy.algorithm)",
-            ),
+            (hosts > 1, f"{name} does not work with {hosts} hosts (--config.policy.algorithm)"),
             (
                 games % size,
                 f"{games} games at once cannot play groups of {size} episodes (--config.policy.grpo.group_size, "

@@ -136,7 +136,7 @@ class Rollouts(NamedTuple):
     terminated: jax.Array  # [T, B] bool
     truncated: jax.Array  # [T, B] bool
     reward_inputs: dict[str, jax.Array]  # of the intrinsic reward; may be empty. [T, B, ...]
-    control: Any = ()  # choices of a policy with options, by name (options.py). [T, B] each
+    recorded: Any = ()  # what acts records of each step beside this, by name (`Acting.recorded`). [T, B] each
     group: Any = ()  # of grpo and gigpo (below): `played` and `visit`, [T, B], and perhaps `index`, [1, N]
     schedule_position: Any = ()  # of the batch, in updates; (): the learner's version. [1, B] float32
 

@@ -102,7 +102,7 @@ class Learning(NamedTuple):
     mesh: Any
     settings: Settings
     shape_rewards: Any  # update.ShapeRewards
-    control: Any  # learner.options.Control of a policy with options, or None
+    acting: Any  # what acts: learner.acting.Acting
 
 
 class Algorithm(abc.ABC):
@@ -114,11 +114,7 @@ class Algorithm(abc.ABC):
     from_replay = False  # minibatches are drawn from a buffer
     cuts_steps = False  # without memory, minibatches consist of single steps
 
-    @property
-    def learns_options(self) -> bool:
-        return False
-
-    def check(self, config: Any, limit: int, hosts: int, options: bool) -> None:  # noqa: B027  (most check nothing)
+    def check(self, config: Any, limit: int, hosts: int) -> None:  # noqa: B027  (most check nothing)
         """Raises UserError for values of the config that cannot work; `limit`: steps of an episode."""
 
     def splits_steps(self, section: Any, memory: bool) -> bool:
@@ -144,11 +140,11 @@ class PolicyGradient(Algorithm):
         return data
 
     @abc.abstractmethod
-    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
+    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, acting: Any) -> Any:
         """The `losses.Targets` of an optimizer step, from `losses.Samples` after `once_per_update`.
 
-        `values`: of all observations, by the trained policy, [T + 1, B]; with options (`options.Control`) [T + 2, B].
-        `ratio`: pi / mu. [T, B]
+        `values`: of all observations, by the trained policy, as `Acting.unrolled` gives them: [T + 1, B], or more rows
+        for what acts in another way (`acting`). `ratio`: pi / mu. [T, B]
         """
 
     @abc.abstractmethod

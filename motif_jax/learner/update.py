@@ -19,8 +19,8 @@ import optax
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.envs.world import WAIT
 from motif_jax.learner import losses
+from motif_jax.learner.acting import ALONE, Acting
 from motif_jax.learner.losses import Rollouts, Samples, Unroll, log_ratio_of_episodes, minibatch
-from motif_jax.learner.options import Control
 from motif_jax.learner.settings import GroupSettings, PolicyGradient, Settings, find_algorithm
 from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 from motif_jax.schedules import schedule
@@ -94,12 +94,12 @@ def descend(
 
 
 def make_policy_update(
-    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, control: Control | None = None,
-    space: ActionSpace | None = None, group: GroupSettings | None = None,
+    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, acting: Acting = ALONE,
+    group: GroupSettings | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
-    `control`: for a policy with options. `space`: for actions of several choices or numbers. `group`: for grpo, gigpo.
+    `acting`: what acts; by default the policy alone, with single choices. `group`: for grpo, gigpo.
 
     Returns `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained
     parameters: one pass over the rollouts per epoch, in minibatches of every M-th rollout. If a loss, gradient or
@@ -144,11 +144,9 @@ def make_policy_update(
         rate = learning_rate(settings, position, state.optimizer)
         share, updates = settings.anneal_exploration_to, settings.total_updates
         exploration = schedule("linear", settings.exploration_coefficient, share, updates)
-        coefficient = of_controller = jnp.float32(exploration(position))
-        if control:
-            of_controller = control.exploration_after(position, updates)
+        coefficient = jnp.float32(exploration(position))
         gradient = jax.grad(loss, has_aux=True)
-        gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, of_controller)
+        gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, position)
         with jax.named_scope("optimizer"):
             gradients, means = total((gradients, means))
             optimizer = make_optimizer(settings)
@@ -158,22 +156,22 @@ def make_policy_update(
         return state._replace(params=params, optimizer=optimizer_state), metrics
 
     def loss(
-        params: Any, frozen: Any, data: Samples, coefficient: jax.Array, of_controller: jax.Array
+        params: Any, frozen: Any, data: Samples, coefficient: jax.Array, position: jax.Array
     ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
         """Returns this device's parts of the loss and of averaged metrics, and metrics of all devices' samples.
 
-        `coefficient`, `of_controller`: of the exploration term; the second is of the controller's heads.
+        `coefficient`: of the exploration term. `position`: in the schedules.
         """
         batch, steps = data.rollouts, len(data.reward)
-        observations, first = control.with_behaviour(batch) if control else (batch.observations, batch.first)
-        logits, values = unroll(params, frozen, observations, first, batch.core[0])
-        chex.assert_equal_shape([values[: steps + 1], batch.first])
-        chex.assert_equal_shape([logits[:steps], batch.logits])
-        chex.assert_type([logits, values], jnp.float32)
-        if control:
-            heads = control.chosen(logits[:steps], batch, of_controller)
-        else:
-            heads = heads_of(space, logits[:steps], batch)
+
+        def read(observations: dict[str, jax.Array], first: jax.Array) -> tuple[jax.Array, jax.Array]:
+            logits, values = unroll(params, frozen, observations, first, batch.core[0])
+            chex.assert_equal_shape([values[: steps + 1], batch.first])
+            chex.assert_equal_shape([logits[:steps], batch.logits])
+            chex.assert_type([logits, values], jnp.float32)
+            return logits[:steps], values
+
+        heads, values = acting.unrolled(read, batch, position, settings)
         log_pi, log_mu = losses.add(head.log_pi for head in heads), losses.add(head.log_mu for head in heads)
         log_ratio = log_pi - log_mu
         if group and group.ratio == "episode":
@@ -181,7 +179,7 @@ def make_policy_update(
         limits = algorithm.ratio_range
         ratio = losses.clamped_ratio(log_ratio, limits) if limits else jnp.exp(log_ratio)
         with jax.named_scope("step_targets"):
-            (targets, advantages), used = algorithm.targets(data, values, ratio, settings, control)
+            (targets, advantages), used = algorithm.targets(data, values, ratio, settings, acting)
         value, reference = values[:steps], data.reference  # [T, B]
         with jax.named_scope("loss"):
             inputs = losses.LossInputs(

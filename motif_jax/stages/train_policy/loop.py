@@ -121,7 +121,8 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             # update
             first, rollouts = done.updates == before.updates, batch.arrays.rollouts
             by_seconds = section.train_for_seconds and not section.synchronous and anneals
-            if parts.plan or parts.grouped or by_seconds:  # games wait, so a batch has fewer than batch_size steps
+            games_wait = model.acting.waits or parts.grouped  # so a batch has fewer than batch_size steps
+            if games_wait or by_seconds:
                 share = seconds / section.train_for_seconds if by_seconds else 0.0
                 position = max(done.env_steps / section.batch_size, share * parts.learner.total_updates)
                 rollouts = at_position(rollouts, position, parts.mesh)
