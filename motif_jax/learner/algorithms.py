@@ -16,7 +16,7 @@ class ClippedSurrogate(PolicyGradient):
         from motif_jax.learner.update import init_state, make_policy_update
 
         model, settings, group = learning.model, learning.settings, self.group(config.policy)
-        update = make_policy_update(model.unroll, learning.shape_rewards, settings, learning.acting, group)
+        update = make_policy_update(model.unroll, learning.shape_rewards, settings, model.acting, group)
         return lambda params: init_state(params, settings, group), update
 
     def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:

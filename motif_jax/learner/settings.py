@@ -102,7 +102,6 @@ class Learning(NamedTuple):
     mesh: Any
     settings: Settings
     shape_rewards: Any  # update.ShapeRewards
-    acting: Any  # what acts: learner.acting.Acting
 
 
 class Algorithm(abc.ABC):
