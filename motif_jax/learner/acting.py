@@ -55,7 +55,7 @@ class Acting:
 
         `read`: (observations, first) -> logits [T, B, A] and values; `position`: in the schedules, in updates.
         """
-        from motif_jax.learner.update import heads_of
+        from motif_jax.learner.losses import heads_of
 
         logits, values = read(batch.observations, batch.first)
         return heads_of(self.space, logits, batch), values

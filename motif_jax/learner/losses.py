@@ -44,7 +44,7 @@ import numpy as np
 
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner.settings import GroupSettings, Settings, find_algorithm
-from motif_jax.networks.actions import Gaussian
+from motif_jax.networks.actions import ActionSpace, Gaussian, gaussian, split, unsquash
 
 
 class VTrace(NamedTuple):
@@ -390,6 +390,16 @@ def numbers_head(new: Gaussian, old: Gaussian, taken: jax.Array) -> Head:
     difference, change = (old.mean - new.mean) * jnp.exp(-new.log_scale), old.log_scale - new.log_scale
     divergence = ((jnp.exp(2 * change) + difference**2 - 1) / 2 - change).sum(-1)
     return Head(log_density(new, taken), log_density(old, taken), squashed_entropies(new).sum(-1), divergence)
+
+
+def heads_of(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> tuple[Head, ...]:
+    """The choices of each step, under the policy with these logits and under the acting one."""
+    if space and not space.sizes:
+        return (numbers_head(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
+    if space is None:
+        return (choice_head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
+    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
+    return tuple(choice_head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts)
 
 
 def log_density(distribution: Gaussian, u: jax.Array) -> jax.Array:

@@ -22,7 +22,6 @@ from motif_jax.learner import losses
 from motif_jax.learner.acting import ALONE, Acting
 from motif_jax.learner.losses import Rollouts, Samples, Unroll, log_ratio_of_episodes, minibatch
 from motif_jax.learner.settings import GroupSettings, PolicyGradient, Settings, find_algorithm
-from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 from motif_jax.schedules import schedule
 
 Metrics = dict[str, jax.Array]
@@ -194,18 +193,6 @@ def make_policy_update(
         return summed, (means, losses.spread(ratio, value, targets, advantages, data.valid))
 
     return update
-
-
-def heads_of(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> tuple[losses.Head, ...]:
-    """The choices of each step, under the policy with these logits and under the acting one."""
-    if space and not space.sizes:
-        return (losses.numbers_head(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
-    if space is None:
-        return (losses.choice_head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
-    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
-    return tuple(
-        losses.choice_head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts
-    )
 
 
 def check(rollouts: Rollouts) -> None:

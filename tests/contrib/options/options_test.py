@@ -14,6 +14,7 @@ from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, train_policy
 from motif_jax.stages.evaluate.results import pack
 from motif_jax.stages.report import read_record
+from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import UserError
 
 STEERED = "gold=1,stairs=0.25"
@@ -70,6 +71,26 @@ def test_a_run_is_the_same_twice_and_goes_on(whole, tmp_path):
     assert_same_bits(one[1]["learner"], other[1]["learner"])
     run(tmp_path, train_for_env_steps=2500)
     assert last_checkpoint(tmp_path)[0] >= 2500
+
+
+def test_the_page_tells_of_options(whole):
+    report_training(whole)
+    head = read_record(whole).head
+    assert head.title == "An agent that chooses between stairs and gold"
+    assert "has the options stairs and gold, each with a reward of its own. It was trained for" in head.trained
+    section = "".join(path.read_text() for path in (whole / "policy/sections").iterdir())
+    assert "options stairs:20,gold:1 · controller game:0.1" in section
+    assert "earns for controller" in section
+
+
+@pytest.mark.parametrize(("values", "has"), [
+    ({"options.rewards": "stairs:20,down=gold"}, "the options stairs, gold, not the options stairs, down ("),
+    ({"options.rewards": "", "options.controller": ""}, "the options stairs, gold, not one behaviour ("),
+])  # fmt: skip
+def test_a_policy_is_not_begun_from_one_with_other_options(whole, tmp_path, values, has):
+    config = settings(init_from=str(whole))
+    config.update_from_flattened_dict(values)
+    refusal(lambda: run_stage(train_policy, config, tmp_path), has, "--config.policy.init_from")
 
 
 @pytest.mark.journey
