@@ -54,6 +54,9 @@ def test_a_person_sets_any_mixture(text, weights):
     refusal(lambda: find_behaviour("down=1+gold=1+down=0", plan.record()), "'down' is named twice")
 
 
+AIMED = {
+    "env.world": "own_gym:AimWorld", "env.options": '{"actions": "numbers"}', "options.rewards": "a=game,b=game:2",
+}  # fmt: skip
 ROWS = [
     ({"options.rewards": "gold"}, "among at least two options, all of different names, not 1: 'gold'"),
     ({"options.rewards": "gold2=stairs,gold,gold"}, "all of different names, not 3"),
@@ -67,14 +70,7 @@ ROWS = [
     ({"options.rewards": "a=gold:0+stairs:0,b=gold"}, "teach nothing: 'gold:0+stairs:0' (--config.options.rew"),
     ({"options.rewards": ""}, "a controller needs options to choose from"),
     ({"policy.algorithm": "ppo"}, "options are learnt by appo and impala and by networks that do not read prompts"),
-    (
-        {
-            "env.world": "own_gym:AimWorld",
-            "env.options": '{"actions": "numbers"}',
-            "options.rewards": "a=game,b=game:2",
-        },
-        "are several choices or numbers, which options cannot choose",
-    ),
+    (AIMED, "are several choices or numbers, which options cannot choose"),
 ]
 
 
