@@ -355,7 +355,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Head(NamedTuple):
-    """One choice of the policy: an action or, with options, what a controller chooses. [T, B] each"""
+    """One choice of the policy: an action, a part of one, or another thing that what acts chooses. [T, B] each"""
 
     log_pi: jax.Array  # the policy's log probability of what was chosen, 0 at steps without effect
     log_mu: jax.Array  # the acting policy's

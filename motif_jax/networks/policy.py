@@ -532,7 +532,7 @@ def calls(path: str) -> contextlib.AbstractContextManager[None]:
 
 
 GENERAL_CORE = 128
-BEHAVIOUR_FEATURES = 64  # features of who is in charge
+BEHAVIOUR_FEATURES = 64  # features of BEHAVIOUR alone
 ENCODERS = {GENERAL: GeneralEncoder, FILM: FilmEncoder}  # of the networks BY_SPECS
 
 

@@ -216,7 +216,7 @@ def check(config: TrainConfig) -> None:
     meeting = find_meeting(config.distributed)  # raises UserError for bad values
     hosts = meeting.num_processes if meeting else 1
     algorithm.check(config, limit, hosts)
-    check_rewards(config, world, bool(acting and acting.sources))
+    check_rewards(config, world, acting is not None and acting.sources is not None)
     check_groups(section.games_per_worker, section.groups, "--config.policy")
     find_pools(config).check(waits=takes_turns(section))
     if section.synchronous and section.num_workers > 1:
