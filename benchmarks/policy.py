@@ -157,7 +157,9 @@ class Training:
         """
         self._config = config = config.copy_and_resolve_references()
         section = config.policy
-        section.network, section.warmup_steps, section.options, section.controller = network, 0, options, controller
+        section.network, section.warmup_steps = network, 0
+        if options:
+            config.options.rewards, config.options.controller = options, controller
         section.init_from = init_from
         sources = untrained_sources(config) if rewarded else RewardSources()
         self._typed = typed = train_policy.STAGE.view(config.to_dict())

@@ -11,7 +11,7 @@
 #                                                  manual and then plays, beside one that has read nothing
 #   bash launch/quickstart.sh ilql                 configs/ilql_quickstart.py, in runs/ilql: a language model learns to
 #                                                  play with words from recorded games
-#   bash launch/quickstart.sh options              configs/options.py, in runs/options: a controller learns to choose
+#   bash launch/quickstart.sh options              the config options, in runs/options: a controller learns to choose
 #                                                  between gold and stairs
 #   bash launch/quickstart.sh code                 configs/code_quickstart.py:doorkey, in runs/code: a reward is written
 #                                                  as a program, and an agent learns from it; code:gold plays NetHack.
@@ -52,6 +52,7 @@ config_of() { # the config for the goal $1
     quickstart-gold | quickstart-stairs) echo "configs/goals.py:$1${on_gpu:+,gpu}" ;;
     code_quickstart-*) echo "configs/$example.py:$level" ;;
     quickstart-*) echo "configs/$example.py${on_gpu:+:score,gpu}" ;;
+    options-*) echo "options:treasure" ;;
     *) echo "configs/$example.py" ;;
   esac
 }

@@ -247,11 +247,10 @@ class Group:
             next_episode=self._next_episode, stepping=self._stepping,
             extra_frames=(*(self.scripted.frames if self.scripted else ()), *shown),
         )  # fmt: skip
-        waits = layout.waits or any(name == "charge" for name, _ in layout.outputs)
-        if waits and not getattr(self.vector, "can_wait", False):
-            what = f"the games of the world {world.name!r} cannot wait while others play or a controller decides"
+        if layout.waits and not getattr(self.vector, "can_wait", False):
+            what = f"the games of the world {world.name!r} cannot wait, as what acts in them, or their algorithm, asks"
             how = "its vector must skip the action WAIT and set `can_wait`"
-            raise UserError(f"{what}: {how} (--config.policy.options, .algorithm)")
+            raise UserError(f"{what}: {how} (--config.env.world, --config.policy.algorithm)")
         if layout.record and hasattr(self.vector, "replace_games"):
             with_screen = getattr(world, "with_screen", lambda game: game)
             self.vector.replace_games(lambda game: RecordedGame(with_screen(game), Path(layout.record)))

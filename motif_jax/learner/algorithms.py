@@ -17,7 +17,7 @@ class ClippedSurrogate(PolicyGradient):
         from motif_jax.learner.update import init_state, make_policy_update
 
         model, settings = learning.model, learning.settings
-        update = make_policy_update(model.unroll, learning.shape_rewards, settings, learning.control, model.space, self)
+        update = make_policy_update(model.unroll, learning.shape_rewards, settings, model.acting, self)
         return lambda params: init_state(params, settings), update
 
     def ratio(self, log_ratio: Any, data: Any) -> Any:
@@ -46,18 +46,10 @@ class ClippedSurrogate(PolicyGradient):
 
 
 class OffPolicy(ClippedSurrogate):
-    """Targets of V-trace, which corrects in every optimizer step for changes of the policy."""
+    """Targets of V-trace by what acts; it corrects in every optimizer step for changes of the policy."""
 
-    @property
-    def learns_options(self) -> bool:
-        return type(self).targets is OffPolicy.targets  # other targets have to say that they know options, too
-
-    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
-        from motif_jax.learner.losses import vtrace_targets
-
-        if control:
-            return control.targets(values, data.reward, ratio, data.valid, data.rollouts, settings)
-        return vtrace_targets(data, values, ratio, settings)
+    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, acting: Any) -> Any:
+        return acting.targets(data, values, ratio, settings)
 
 
 class OnPolicy(ClippedSurrogate):
@@ -65,7 +57,7 @@ class OnPolicy(ClippedSurrogate):
 
     on_policy = True
 
-    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
+    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, acting: Any) -> Any:
         return data.targets
 
     @abc.abstractmethod

@@ -44,7 +44,7 @@ import numpy as np
 
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.learner.settings import Settings
-from motif_jax.networks.actions import Gaussian
+from motif_jax.networks.actions import ActionSpace, Gaussian, gaussian, split, unsquash
 
 
 class VTrace(NamedTuple):
@@ -136,7 +136,7 @@ class Rollouts(NamedTuple):
     terminated: jax.Array  # [T, B] bool
     truncated: jax.Array  # [T, B] bool
     reward_inputs: dict[str, jax.Array]  # of the intrinsic reward; may be empty. [T, B, ...]
-    control: Any = ()  # choices of a policy with options, by name (options.py). [T, B] each
+    recorded: Any = ()  # what acts records of each step beside this, by name (`Acting.recorded`). [T, B] each
     own: Any = ()  # what the algorithm's way to play adds (`Playing.arrange`), of any length. [..., B] each
     schedule_position: Any = ()  # of the batch, in updates; (): the learner's version. [1, B] float32
 
@@ -268,7 +268,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Head(NamedTuple):
-    """One choice of the policy: an action or, with options, what a controller chooses. [T, B] each"""
+    """One choice of the policy: an action, a part of one, or another thing that what acts chooses. [T, B] each"""
 
     log_pi: jax.Array  # the policy's log probability of what was chosen, 0 at steps without effect
     log_mu: jax.Array  # the acting policy's
@@ -303,6 +303,16 @@ def numbers_head(new: Gaussian, old: Gaussian, taken: jax.Array) -> Head:
     difference, change = (old.mean - new.mean) * jnp.exp(-new.log_scale), old.log_scale - new.log_scale
     divergence = ((jnp.exp(2 * change) + difference**2 - 1) / 2 - change).sum(-1)
     return Head(log_density(new, taken), log_density(old, taken), squashed_entropies(new).sum(-1), divergence)
+
+
+def heads_of(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> tuple[Head, ...]:
+    """The choices of each step, under the policy with these logits and under the acting one."""
+    if space and not space.sizes:
+        return (numbers_head(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
+    if space is None:
+        return (choice_head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
+    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
+    return tuple(choice_head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts)
 
 
 def log_density(distribution: Gaussian, u: jax.Array) -> jax.Array:

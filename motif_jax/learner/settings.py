@@ -84,7 +84,6 @@ class Learning(NamedTuple):
     mesh: Any
     settings: Settings
     shape_rewards: Any  # update.ShapeRewards
-    control: Any  # learner.options.Control of a policy with options, or None
 
 
 class Algorithm(abc.ABC):
@@ -94,11 +93,7 @@ class Algorithm(abc.ABC):
     own_minibatches = False  # single steps are divided into minibatches in a way of its own, as from a buffer
     cuts_steps = False  # without memory, minibatches consist of single steps
 
-    @property
-    def learns_options(self) -> bool:
-        return False
-
-    def check(self, config: Any, limit: int, hosts: int, options: bool) -> None:  # noqa: B027  (most check nothing)
+    def check(self, config: Any, limit: int, hosts: int) -> None:  # noqa: B027  (most check nothing)
         """Raises UserError for values of the config that cannot work; `limit`: steps of an episode."""
 
     def splits_steps(self, config: Any, memory: bool) -> bool:
@@ -126,11 +121,11 @@ class PolicyGradient(Algorithm):
         """pi / mu of each of `losses.Samples`, from its logarithm. [T, B]"""
 
     @abc.abstractmethod
-    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
+    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, acting: Any) -> Any:
         """The `losses.Targets` of an optimizer step, from `losses.Samples` after `once_per_update`.
 
-        `values`: of all observations, by the trained policy, [T + 1, B]; with options (`options.Control`) [T + 2, B].
-        `ratio`: pi / mu. [T, B]
+        `values`: of all observations, by the trained policy, as `Acting.unrolled` gives them: [T + 1, B], or more rows
+        for what acts in another way (`acting`). `ratio`: pi / mu. [T, B]
         """
 
     @abc.abstractmethod

@@ -19,10 +19,9 @@ import optax
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.envs.world import WAIT
 from motif_jax.learner import losses
+from motif_jax.learner.acting import ALONE, Acting
 from motif_jax.learner.losses import Rollouts, Samples, Unroll, minibatch
-from motif_jax.learner.options import Control
 from motif_jax.learner.settings import PolicyGradient, Settings, find_algorithm
-from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
 from motif_jax.schedules import schedule
 
 Metrics = dict[str, jax.Array]
@@ -92,13 +91,13 @@ def descend(
 
 
 def make_policy_update(
-    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, control: Control | None = None,
-    space: ActionSpace | None = None, algorithm: PolicyGradient | None = None,
+    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, acting: Acting = ALONE,
+    algorithm: PolicyGradient | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
-    `control`: for a policy with options. `space`: for actions of several choices or numbers. `algorithm`: one with
-    values of its own; None: that of the settings.
+    `acting`: what acts; by default the policy alone, with single choices. `algorithm`: one with values of its own;
+    None: that of the settings.
 
     Returns `update(state, frozen, rollouts) -> (state, metrics)`, where `state` has the fields of `LearnerState`, and
     `frozen` are the network's untrained parameters: one pass over the rollouts per epoch, in minibatches of every M-th
@@ -143,11 +142,9 @@ def make_policy_update(
         rate = learning_rate(settings, position, state.optimizer)
         share, updates = settings.anneal_exploration_to, settings.total_updates
         exploration = schedule("linear", settings.exploration_coefficient, share, updates)
-        coefficient = of_controller = jnp.float32(exploration(position))
-        if control:
-            of_controller = control.exploration_after(position, updates)
+        coefficient = jnp.float32(exploration(position))
         gradient = jax.grad(loss, has_aux=True)
-        gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, of_controller)
+        gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, position)
         with jax.named_scope("optimizer"):
             gradients, means = total((gradients, means))
             optimizer = make_optimizer(settings)
@@ -157,26 +154,26 @@ def make_policy_update(
         return state._replace(params=params, optimizer=optimizer_state), metrics
 
     def loss(
-        params: Any, frozen: Any, data: Samples, coefficient: jax.Array, of_controller: jax.Array
+        params: Any, frozen: Any, data: Samples, coefficient: jax.Array, position: jax.Array
     ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
         """Returns this device's parts of the loss and of averaged metrics, and metrics of all devices' samples.
 
-        `coefficient`, `of_controller`: of the exploration term; the second is of the controller's heads.
+        `coefficient`: of the exploration term. `position`: in the schedules.
         """
         batch, steps = data.rollouts, len(data.reward)
-        observations, first = control.with_behaviour(batch) if control else (batch.observations, batch.first)
-        logits, values = unroll(params, frozen, observations, first, batch.core[0])
-        chex.assert_equal_shape([values[: steps + 1], batch.first])
-        chex.assert_equal_shape([logits[:steps], batch.logits])
-        chex.assert_type([logits, values], jnp.float32)
-        if control:
-            heads = control.chosen(logits[:steps], batch, of_controller)
-        else:
-            heads = heads_of(space, logits[:steps], batch)
+
+        def read(observations: dict[str, jax.Array], first: jax.Array) -> tuple[jax.Array, jax.Array]:
+            logits, values = unroll(params, frozen, observations, first, batch.core[0])
+            chex.assert_equal_shape([values[: steps + 1], batch.first])
+            chex.assert_equal_shape([logits[:steps], batch.logits])
+            chex.assert_type([logits, values], jnp.float32)
+            return logits[:steps], values
+
+        heads, values = acting.unrolled(read, batch, position, settings)
         log_pi, log_mu = losses.add(head.log_pi for head in heads), losses.add(head.log_mu for head in heads)
         ratio = algorithm.ratio(log_pi - log_mu, data)
         with jax.named_scope("step_targets"):
-            (targets, advantages), used = algorithm.targets(data, values, ratio, settings, control)
+            (targets, advantages), used = algorithm.targets(data, values, ratio, settings, acting)
         value = values[:steps]  # [T, B]
         with jax.named_scope("loss"):
             inputs = losses.LossInputs(
@@ -188,18 +185,6 @@ def make_policy_update(
         return summed, (means, losses.spread(ratio, value, targets, advantages, data.valid))
 
     return update
-
-
-def heads_of(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> tuple[losses.Head, ...]:
-    """The choices of each step, under the policy with these logits and under the acting one."""
-    if space and not space.sizes:
-        return (losses.numbers_head(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
-    if space is None:
-        return (losses.choice_head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
-    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
-    return tuple(
-        losses.choice_head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts
-    )
 
 
 def check(rollouts: Rollouts) -> None:

@@ -52,13 +52,8 @@ class Unprepared(OnPolicy):
 
 
 class Uncorrected(Appo):
-    def targets(self, data, values, ratio, settings, control):
+    def targets(self, data, values, ratio, settings, acting):
         return vtrace_targets(data, values, ratio * 0 + 1, settings)
-
-
-class OtherLoss(Appo):
-    def policy_loss(self, inputs, settings):
-        return -(inputs.log_pi * inputs.advantage * inputs.weight).sum()
 
 
 @pytest.mark.parametrize(("name", "missing"), [("Untargeted", "targets"), ("Unprepared", "once_per_update")])
@@ -67,10 +62,8 @@ def test_an_algorithm_of_ones_own_has_to_say_where_its_targets_come_from(name, m
         find_algorithm(f"{__name__}:{name}")
 
 
-def test_an_algorithm_of_ones_own_learns_from_its_own_targets_and_then_not_options():
+def test_an_algorithm_of_ones_own_learns_from_its_own_targets():
     own = f"{__name__}:Uncorrected"
     assert program(replace(ANNEALED, algorithm=own)) != program(ANNEALED)
-    assert not find_algorithm(own).learns_options  # only V-trace's targets know options
-    assert find_algorithm(f"{__name__}:OtherLoss").learns_options
     for wrong in (f"{__name__}:replace", "appoo"):
         refusal(lambda: find_algorithm(wrong), match=r"--config\.policy\.algorithm")

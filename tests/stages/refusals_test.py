@@ -13,7 +13,7 @@ PLAYED = WORDLE | {"train_values.recipe": "grpo", "train_values.batch_size": 16,
                    "train_values.games": 8, "decoding.betas": "0"}  # fmt: skip
 RECORDED = {"env.world": "wordle", "collect.collector": "random", "collect.transcripts": 60}
 WITHOUT_LOGITS = {"decoding.include_logits": False}
-TRAINED = {"write_reward.train_for_env_steps": 128, "policy.options": "", "policy.controller": ""}
+TRAINED = {"write_reward.train_for_env_steps": 128, "options.rewards": "", "options.controller": ""}
 HERE = str(Path(__file__).parent)  # a directory that is neither a workdir nor a model
 STAGES = {  # by what is tried: the stage, a config below configs/ with its argument, and values for it
     "annotate": ("annotate", "motif", "score", {}),
@@ -22,7 +22,6 @@ STAGES = {  # by what is tried: the stage, a config below configs/ with its argu
     "recording": ("collect", "motif", "score", RECORDED),
     "reward": ("train_reward", "motif", "score", {}),
     "policy": ("train_policy", "motif", "toy", TOY),
-    "options": ("train_policy", "options", "treasure", {}),
     "online": ("train_policy", "motif", "score", {"policy.sources": "online:0.5"}),
     "glam": ("train_policy", "glam_quickstart", "goto_local,unread", {}),
     "glam, evaluated": ("evaluate", "glam_quickstart", "goto_local,unread", {}),
@@ -88,14 +87,6 @@ ROWS = [
     ("policy", {"policy.sources": "code:gold.reward:1:2"}, "not 'gold.reward:1'"),
     ("policy", {"policy.sources": "event_mod:Class"}, "as in 'event_mod:Class:0.1' (--config.policy.sources)"),
     ("policy", {"policy.sources": "learnt:0.5"}, "the learnt reward is --config.policy.intrinsic_coefficient"),
-    ("options", {"policy.options": "gold"}, "among at least two options, all of different names, not 1: 'gold'"),
-    ("options", {"policy.options": "gold2=stairs,gold,gold"}, "all of different names, not 3"),
-    ("options", {"policy.options": "gold,stares"}, "'stares' (--config.policy.options): did you mean 'stairs'?"),
-    ("options", {"policy.options": "event_gld:1,gold"}, "'event_gld' (--config.policy.options): choose from game, "),
-    ("options", {"policy.options": "a.b:game,gold"}, "two rewards have the name 'game' in 'a.b:game,gold'"),
-    ("options", {"policy.options": "controller=gold,stairs"}, "and is not 'controller': 'controller=gold'"),
-    ("options", {"policy.options": "gold+a.b:C,d.e:C"}, "two rewards have the name 'C' in 'gold+a.b:C,d.e:C'"),
-    ("options", {"policy.control.length": "0"}, "must be auto or a number of game steps from 1 to 99,999"),
     ("online", {"policy.online.goals": "gold"}, "must be a schedule such as "),
     ("online", {"policy.online.goals": "gold@0,stairs@7,combat@7"}, "whose steps begin with 0 and rise"),
     ("online", {"policy.online.goals": "gold@0,stars@7"}, "and not 'stars' (--config.policy.online.goals)"),
@@ -148,19 +139,13 @@ ROWS = [
     ("report", {"report.runs": "/nowhere"}, "there is no workdir '/nowhere'"),
     # what went before without a sentence: wrong results, or a traceback after other stages
     ("recording", {"env.options": '{"max_episode_steps": -5}'}, "max_episode_steps must be a whole number from 1"),
-    ("recording", {"env.world": "treasure", "env.options": '{"max_episode_steps": "7"}'}, "max_episode_steps must be "),
+    ("recording", {"env.world": "maze", "env.options": '{"max_episode_steps": "7"}'}, "max_episode_steps must be "),
     ("recording", {"env.options": '{"words": 3}'}, "words must be text of up to 4,000 characters, not 3"),
     ("recording", {"collect.collector": "repeat(0)"}, "the number in brackets must be a whole number from 1"),
     ("policy", {"policy.sources": "json:JSONDecoder:0.1"}, "'json:JSONDecoder' is not a subclass of RewardSource"),
     ("policy", {"env.world": "own_worlds:Blind", "policy.network": "general"}, "`reads` of the world 'blind' is empty"),
     ("policy", {"policy.network": "json:JSONDecoder"}, "'json:JSONDecoder': it is not a subclass of flax.nnx.Module"),
     ("collect", {"env.task": "json:JSONDecoder"}, "the game 'json:JSONDecoder' does not say its `num_actions`"),
-    ("options", {"policy.controller": "game:0"}, "all have the factor 0 teach nothing: 'game:0' (--config.policy.con"),
-    (
-        "options",
-        {"policy.options": "a=gold:0+stairs:0,b=gold"},
-        "teach nothing: 'gold:0+stairs:0' (--config.policy.opt",
-    ),
     ("glam", {"policy.language.lora_rank": 2}, "low-rank additions to an untrained model learn little"),
     ("cloning", {"language.lora_rank": 2}, "low-rank additions to an untrained model learn little"),
     ("values", {"train_values.games": 4, "train_values.games_beta": 0.0}, "beta 0 would play without the values"),

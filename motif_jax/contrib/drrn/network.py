@@ -52,7 +52,7 @@ class QLearning(Algorithm):
 
     own_minibatches = True  # from the replay buffer
 
-    def check(self, config: Any, limit: int, hosts: int, options: bool) -> None:
+    def check(self, config: Any, limit: int, hosts: int) -> None:
         check_together(config.policy)
         if config.plugins[DRRN].capacity < config.policy.batch_size:
             raise UserError("a replay must have room for a batch (--config.drrn.capacity, --config.policy.batch_size)")

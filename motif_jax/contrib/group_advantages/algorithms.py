@@ -23,7 +23,7 @@ class Grpo(OnPolicy):
         """`group`: None for one that is only asked what it is; `make_learner` makes another one with its values."""
         self.group = group or GroupAdvantages()
 
-    def check(self, config: Any, limit: int, hosts: int, options: bool) -> None:
+    def check(self, config: Any, limit: int, hosts: int) -> None:
         section = config.policy
         games, size = max(section.num_workers, 1) * section.games_per_worker, config.plugins[NAME].group_size
         name, length = f"the algorithm {section.algorithm!r}", section.rollout_length
@@ -32,10 +32,7 @@ class Grpo(OnPolicy):
                 space_of(check_world(config.env)),
                 f"{name} needs actions that are one choice each (--config.policy.algorithm, --config.env.world)",
             ),
-            (
-                hosts > 1 or options,
-                f"{name} does not work with {f'{hosts} hosts' if hosts > 1 else 'options'} (--config.policy.algorithm)",
-            ),
+            (hosts > 1, f"{name} does not work with {hosts} hosts (--config.policy.algorithm)"),
             (
                 games % size,
                 f"{games} games at once cannot play groups of {size} episodes (--config.{NAME}.group_size, "

@@ -19,11 +19,12 @@ from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.world import World, is_text, space_of
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
+from motif_jax.learner.acting import find_acting
 from motif_jax.learner.settings import LearnerSection, find_algorithm
-from motif_jax.names import ALGORITHMS, PROMPT_NETWORKS, check_end
+from motif_jax.names import PROMPT_NETWORKS, check_end
 from motif_jax.networks.kinds import BY_SPECS, FIXED, check_own, check_reads, find_prompt_network, is_own
 from motif_jax.policies.decoding import LanguageSection
-from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_plan, to_number
+from motif_jax.rewards.registry import chosen, to_number
 from motif_jax.rewards.section import ANCHORED, RewardsSection
 from motif_jax.stages import SUMMARY, Stage, find_pools, find_runner, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate import AnnotateConfig
@@ -206,23 +207,17 @@ def check(config: TrainConfig) -> None:
         check_own(section.network)
     if network := find_prompt_network(section.network):
         network.check(config)
-    plan, algorithm = find_plan(config), find_algorithm(section.algorithm)
-    if space_of(world) and (plan or section.network in PROMPT_NETWORKS):
+    acting, algorithm = find_acting(config), find_algorithm(section.algorithm)
+    if space_of(world) and section.network in PROMPT_NETWORKS:
         raise UserError(
             f"actions of the world {world.name!r} are several choices or numbers: use the network general, film or "
-            "your own, without options (--config.policy.network, .options)"
+            "your own (--config.policy.network)"
         )
     limit = section.max_episode_steps or config.env["max_episode_steps"]
     meeting = find_meeting(config.distributed)  # raises UserError for bad values
     hosts = meeting.num_processes if meeting else 1
-    algorithm.check(config, limit, hosts, bool(plan))
-    if plan and (not algorithm.learns_options or section.network in PROMPT_NETWORKS):
-        able = " and ".join(name for name in ALGORITHMS if find_algorithm(name).learns_options)
-        raise UserError(
-            f"options are learnt by {able} and by networks that do not read prompts, not by {section.algorithm!r} with "
-            f"the network {section.network!r} (--config.policy.algorithm, .network, {OPTIONS_FLAG})"
-        )
-    check_rewards(config, world, plan)
+    algorithm.check(config, limit, hosts)
+    check_rewards(config, world, acting is not None and acting.sources is not None)
     check_groups(section.games_per_worker, section.groups, "--config.policy")
     find_pools(config).check(waits=takes_turns(section))
     if section.synchronous and section.num_workers > 1:
@@ -242,11 +237,11 @@ def check(config: TrainConfig) -> None:
     check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
 
 
-def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
-    """Raises UserError for rewards that do not exist or cannot work together."""
+def check_rewards(config: TrainConfig, world: World, has_others: bool) -> None:
+    """Raises UserError for rewards that do not exist or cannot work together; `has_others`: what acts has its own."""
     section = config.policy
     choices, which = chosen(config), section.reward_checkpoint
-    if not (plan or section.extrinsic_coefficient or any(choice.coefficient for choice in choices)):
+    if not (has_others or section.extrinsic_coefficient or any(choice.coefficient for choice in choices)):
         flags = "--config.policy.extrinsic_coefficient, .intrinsic_coefficient, .sources"
         raise UserError(f"a policy needs at least one reward ({flags})")
     for choice in choices:

@@ -121,7 +121,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             # update
             first, rollouts = done.updates == before.updates, batch.arrays.rollouts
             by_seconds = section.train_for_seconds and not section.synchronous and anneals
-            if parts.plan or player.waits or by_seconds:  # games wait: a batch has fewer than batch_size steps
+            if player.waits or by_seconds:  # games wait: a batch has fewer than batch_size steps
                 share = seconds / section.train_for_seconds if by_seconds else 0.0
                 position = max(done.env_steps / section.batch_size, share * parts.learner.total_updates)
                 rollouts = at_position(rollouts, position, parts.mesh)

@@ -39,15 +39,14 @@ from motif_jax.devices.parameters import keys_of, leaves_by_path, rebuild
 from motif_jax.envs.world import SeedStream, World, space_of, waited
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import to_plain, write_whole
+from motif_jax.learner.acting import ALONE, Acting, find_acting
 from motif_jax.learner.losses import calls_of
-from motif_jax.learner.options import Control
 from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_algorithm
 from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
-from motif_jax.networks.actions import CHOICES
 from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
 from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model, read_policy
 from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
-from motif_jax.rewards.registry import GAME, LEARNT, OptionPlan, behaviours_of, find_plan, return_name
+from motif_jax.rewards.registry import LEARNT, return_name
 from motif_jax.rewards.source import RewardSources, Setting, trusted_classes
 from motif_jax.run import Metrics
 from motif_jax.stages import find_pools
@@ -88,7 +87,6 @@ class TrainerParts(NamedTuple):
     model: Model
     sources: RewardSources
     learner: Settings
-    plan: OptionPlan | None  # of a policy with options
     playing: Playing
     make_state: Callable[[Any], Any]  # parameters -> the learner's state before the first update
     update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
@@ -105,40 +103,35 @@ def assemble(
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
     algorithm, rollouts = find_algorithm(section.algorithm), check_batch(config, batch_parts(mesh), hosts)
     playing = algorithm.make_playing(Playing(), config, mesh)
-    mix, plan = make_mix(section, None), find_plan(config)
-    spec, model = make_network(config, world, workdir, plan)
+    acting, mix = find_acting(config), make_mix(section, None)
+    spec, model = make_network(config, world, workdir, acting)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     values = {name: getattr(section, name) for name in table_of(LearnerSection)}
     learner = Settings(**values, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
-    if plan and max(plan.lengths) > section.rollout_length:
-        print_line(
-            f"train_policy: turns of up to {max(plan.lengths)} steps are longer than a rollout; the controller's value "
-            "at its end stands for the rest (--config.policy.control.length, .rollout_length)"
-        )
-    control = Control(model.options, section.control) if model.options else None
-    shape_rewards = make_shape_rewards(mix, sources, plan, control, learner.discount)
-    learning = Learning(model, mesh, learner, shape_rewards, control)
+    learning = Learning(model, mesh, learner, make_shape_rewards(mix, sources, model.acting))
     make_state, update = algorithm.make_learner(config, world, learning)
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, plan, playing, make_state, mapped)
+    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, playing, make_state, mapped)
 
 
 def make_network(
-    config: TrainConfig, world: World, workdir: Path, plan: OptionPlan | None
+    config: TrainConfig, world: World, workdir: Path, acting: Acting | None
 ) -> tuple[dict[str, Any], Model]:
-    """The network's spec, as checkpoints hold it, and the network with its initial parameters."""
+    """The network's spec, as checkpoints hold it, and the network with its initial parameters; `acting`: with it."""
     section = config.policy
     if network := find_prompt_network(section.network):
         return network.start(config, world, workdir)
     space = space_of(world)
     actions = space.outputs if space else len(world.action_names)
     spec: dict[str, Any] = {"network": section.network, "num_actions": actions, "dtype": section.dtype}
-    spec |= {name: one.record() for name, one in {"action_space": space, "options": plan}.items() if one}
+    spec |= {"action_space": space.record()} if space else {}
+    spec |= acting.record if acting else {}
     if section.network in BY_SPECS or is_own(section.network):
         spec["reads"] = to_record({name: world.specs[name] for name in world.reads})
-    return spec, make_policy_model(spec, config.seed)
+    model = make_policy_model(spec, config.seed)
+    return spec, model._replace(acting=acting or model.acting)
 
 
 class Playing:
@@ -217,27 +210,16 @@ def make_rollout_loop(
     return parts.playing.loop(section, pool, player, parts.rollouts, make_place(parts, keep))
 
 
-def make_shape_rewards(
-    mix: Mix, sources: RewardSources, plan: OptionPlan | None = None, control: Control | None = None,
-    discount: float = 1.0,
-) -> ShapeRewards:  # fmt: skip
-    """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
+def make_shape_rewards(mix: Mix, sources: RewardSources, acting: Acting = ALONE) -> ShapeRewards:
+    """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied."""
 
-    In a policy with options, those of `plan` and `control` replace `mix`.
-    """
-
-    def shape_rewards(rollouts: Rollouts) -> TrainingRewards:
-        if plan and control:
-            shaped = sources.shape(dict[str, Any](rollouts.reward_inputs))
-            rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
-            total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
-            return TrainingRewards(total, rollouts.reward, of_options)
+    def of_one_policy(rollouts: Rollouts) -> TrainingRewards:
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
         intrinsic = sources.total(rollouts.reward_inputs)
         intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
         return TrainingRewards(extrinsic + intrinsic, extrinsic, intrinsic)
 
-    return shape_rewards
+    return lambda rollouts: acting.rewards(rollouts, of_one_policy, sources)
 
 
 # ---- start and checkpoints
@@ -292,11 +274,10 @@ def read_initial(config: TrainConfig, parts: TrainerParts) -> tuple[LearnerState
     """A new state with the parameters of the policy that the config names, and its frozen parameters."""
     source, flag = Path(config.policy.init_from), "--config.policy.init_from"
     with naming(flag):
-        other, metadata, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
-    has, needed = (spec.get("options", {}) for spec in (metadata["model"], parts.spec))
-    if has != to_plain(needed):
-        words = [f"the options {', '.join(behaviours_of(one))}" if one else "no options" for one in (has, needed)]
-        raise UserError(f"the policy in {str(source)!r} has {', not '.join(words)} ({flag}, --config.policy.options)")
+        other, *_ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
+    has, needed = other.acting, parts.model.acting
+    if to_plain(has.record) != to_plain(needed.record):
+        raise UserError(f"the policy in {str(source)!r} has {has.title}, not {needed.title} ({flag})")
     params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
     frozen = rebuild(parts.model.frozen, leaves_by_path(other.frozen), source, flag)
     return parts.make_state(params), frozen
@@ -314,8 +295,7 @@ class PlacedBatch(NamedTuple):
     rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
     ended: np.ndarray  # [T, B] bool
     first: np.ndarray  # whether each rollout begins with an episode. [B]
-    played: np.ndarray  # whether the game was played; else it waited, for a decision or other games. [T, B] bool
-    turns: np.ndarray | None = None  # `turn_figures` of a policy with options. [K, K + 3]
+    played: np.ndarray  # whether the game was played; else it waited (WAIT). [T, B] bool
     kept: Mapping[str, Any] = MappingProxyType({})  # what hooks of the training keep of the arrays (hooks.py)
 
 
@@ -324,7 +304,7 @@ def make_place(parts: TrainerParts, keep: Keep = lambda arrays, rewards: {}) -> 
 
     `keep` gives what stays on the host beside that, as `PlacedBatch.kept`.
     """
-    model, sources, mesh, plan, playing = parts.model, parts.sources, parts.mesh, parts.plan, parts.playing
+    model, sources, mesh, playing = parts.model, parts.sources, parts.mesh, parts.playing
     cuts = find_algorithm(parts.learner.algorithm).cuts_steps
     alone = jax.process_count() == 1 and batch_parts(mesh) == mesh.shape[DATA]  # hosts need equal shapes
     pack = model.pack if cuts and alone else None
@@ -344,13 +324,11 @@ def make_place(parts: TrainerParts, keep: Keep = lambda arrays, rewards: {}) -> 
             calls = calls_of(steps, games, mesh.shape[DATA], parts.learner, model.chunk)
             observations = pack(observations, calls)
         rows |= {"observations": observations, "reward_inputs": moments}
-        if plan:
-            rows["control"] = {key: arrays[key] for key in CHOICES}
+        rows["recorded"] = {key: arrays[key] for key in model.acting.recorded}
         rollouts = shard(Rollouts(**playing.arrange(rows, seen)), mesh, axis=1)
         return PlacedBatch(
             rollouts=rollouts, rewards=rewards, first=arrays["first"][0], played=played,
             ended=arrays["terminated"] | arrays["truncated"], kept=kept,
-            turns=turn_figures(plan, arrays, rewards) if plan else None,
         )  # fmt: skip
 
     return place
@@ -362,43 +340,8 @@ def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
     return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
 
 
-# ---- what each option did: its share of the time, the length of its turns, and what they earned
-
-
-def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Sums over a batch, a row for each of K options; a mixture counts for each option by its coefficient. [K, K + 3]
-
-    The columns: steps of the games while the option was in charge; turns that it began; what its turns earned in the
-    reward of each option and of the controller. `arrays`: `charge`, `option` and `reward`; `rewards`: of each source,
-    without coefficient. [T, B] each
-    """
-    charge, count = arrays["charge"], plan.controller
-    names = (GAME, *(choice.name for choice in plan.sources))
-    paid = (arrays["reward"] if name == GAME else rewards[name] for name in names)
-    by = [np.bincount(charge.ravel(), one.ravel(), minlength=count + 1)[:count] for one in paid]
-    steps = np.bincount(charge.ravel(), minlength=count + 1)[:count]
-    begun = np.bincount(arrays["option"][charge == plan.controller], minlength=count)
-    weights = plan.weights.T
-    return np.column_stack([weights @ steps, weights @ begun, weights @ np.stack(by, -1) @ plan.factors.T])
-
-
-def add_up(figures: list[np.ndarray], names: tuple[str, ...]) -> dict[str, float]:
-    """A row of metrics.jsonl: shares, mean lengths and earnings per step, by option."""
-    if not figures:
-        return {}
-    steps, turns, *earned = np.sum(figures, 0).T
-    row: dict[str, float] = {}
-    for number, name in enumerate(names):
-        row[f"option/{name}/share"] = float(steps[number] / (steps.sum() or 1))
-        row[f"option/{name}/length"] = float(steps[number] / (turns[number] or 1))
-        for what, sums in zip((*names, "controller"), earned, strict=True):
-            row[f"option/{name}/earns/{what}"] = float(sums[number] / (steps[number] or 1))
-    return row
-
-
 # ---- metrics
 
-UNPAID = 1_000_000  # steps without a reward, after which a message says so
 FEW_CALLS = 2  # of the policy, whose time is measured
 LEARNING = 3  # times the time of a call: forward and backward
 EXTREMES = {"min": min, "max": max}
@@ -447,8 +390,6 @@ class MetricsCollector:
     ):  # fmt: skip
         """Goes on after `done`. `metrics`: None on other hosts than the first. `more`: figures for a row of them."""
         self._section, self._sources, self._metrics, self._more = section, parts.sources, metrics, more
-        self._options = parts.plan.names if parts.plan else ()
-        self._unpaid = 0 if parts.plan else None  # steps until the controller was paid; None: it was, or no controller
         self.figures = tuple(pool.world.figures)  # names of the world's figures
         self.recent: collections.deque[Ended] = collections.deque(maxlen=RECENT)
         self.episodes = 0
@@ -467,7 +408,6 @@ class MetricsCollector:
         self._ended: list[Ended] = []
         self._updates: list[dict[str, float]] = []  # metrics
         self._depths: list[int] = []
-        self._turns: list[np.ndarray] = []
         self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
 
     def close(self) -> None:
@@ -480,10 +420,6 @@ class MetricsCollector:
         self.recent.extend(ended)
         self.episodes += len(ended)
         self._depths.append(self.rollout_loop.depth)
-        if placed.turns is not None:
-            self._turns.append(placed.turns)
-            if self._unpaid is not None:
-                self._unpaid = None if placed.turns[:, -1].any() else self._unpaid + int(placed.played.sum())
         for name, array in placed.rewards.items():
             own = array if placed.played.all() else array[placed.played]  # games may wait for others
             if own.size:
@@ -503,7 +439,6 @@ class MetricsCollector:
             values = [metrics[name] for metrics in self._updates]
             row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
         row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended, self.figures).items()}
-        row |= add_up(self._turns, self._options)
         for name, figures in self._rewards.items():
             row[f"reward/{name}_mean"], row[f"reward/{name}_share"] = np.mean(figures, 0).tolist()
         # each activity's share of the time; for the workers, the average
@@ -572,10 +507,6 @@ class MetricsCollector:
         if self._metrics is None:
             self.clear()  # rows are the first host's
             return
-        if self._unpaid is not None and self._unpaid >= UNPAID:
-            self._unpaid = None  # said once
-            what = f"the controller received no reward in {UNPAID:,} steps"
-            print_line(f"train_policy: {what} (--config.policy.controller)")
         if time.monotonic() - self._written > self._section.log_every_s and self._updates:
             self._metrics.write(done.env_steps, self.row(done))
         notes = {}

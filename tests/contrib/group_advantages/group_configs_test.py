@@ -31,12 +31,6 @@ def test_groups_that_cannot_be_played_are_refused_in_one_sentence(values, said):
 
 
 @pytest.mark.quick
-def test_options_are_refused():
-    config = get_config("options.py", "treasure", policy__algorithm="grpo")
-    refusal(lambda: check_stage(train_policy, config), "'grpo' does not work with options")
-
-
-@pytest.mark.quick
 def test_groups_are_refused_for_several_tasks_of_slurm(monkeypatch):
     pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/test.sh installs it")
     config = get_config("groups", RECIPE.format("grpo"))
