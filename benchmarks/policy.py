@@ -160,7 +160,9 @@ class Training:
         """
         self._config = config = config.copy_and_resolve_references()
         section = config.policy
-        section.network, section.warmup_steps, section.options, section.controller = network, 0, options, controller
+        section.network, section.warmup_steps = network, 0
+        if options:
+            config.options.rewards, config.options.controller = options, controller
         section.init_from = init_from
         sources = untrained_sources(config) if rewarded else RewardSources()
         self._typed = typed = train_policy.STAGE.view(config.to_dict())
@@ -173,7 +175,7 @@ class Training:
         params = jax.tree.map(jnp.copy, self._model.params)
         self._state = place(parts.make_state(params), self._mesh, self._model.rules)
         self._frozen = place(self._model.frozen, self._mesh, self._model.rules)
-        self._player = make_player(typed, self._model, seed=0)
+        self._player = make_player(typed, parts, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
         self.rate = 0.0  # steps per second of the last run from end to end

@@ -16,7 +16,6 @@ from motif_jax.structs import UserError
 WORLDS = {  # envs/world.py
     "nethack": "motif_jax.envs.nethack.world:NetHackWorld",
     "toy": "motif_jax.envs.toy:ToyWorld",
-    "treasure": "motif_jax.envs.treasure:TreasureWorld",
     "babyai": "motif_jax.envs.babyai.world:BabyAIWorld",
     "wordle": "motif_jax.envs.wordle.world:WordleWorld",
     "maze": "motif_jax.envs.maze:MazeWorld",
@@ -29,8 +28,6 @@ ALGORITHMS = {  # classes with the interface `Algorithm` of learner/settings.py
     "appo": "motif_jax.learner.algorithms:Appo",
     "impala": "motif_jax.learner.algorithms:Impala",
     "ppo": "motif_jax.learner.algorithms:Ppo",
-    "grpo": "motif_jax.learner.algorithms:Grpo",
-    "gigpo": "motif_jax.learner.algorithms:Gigpo",
 }
 SCHEDULES = {  # of learning rates: schedules.py
     "linear": "motif_jax.schedules:linear",
@@ -65,6 +62,7 @@ TRANSCRIPT_FORMATS = {  # transcripts/imports.py
 }
 PROTOCOLS = {"task": "motif_jax.envs.protocols:OWN_GAMES"}  # of evaluation
 POOLS: dict[str, str] = {}  # functions of the config -> `Pools` of actors/pool.py, or None
+ACTING: dict[str, str] = {}  # subclasses of `Acting` (learner/acting.py) by the key of their `record`
 RUNNERS: dict[str, str] = {}  # functions of the config -> a `Runner` of system/runs.py, or None
 READERS = {  # functions of a path -> `ModelFiles` of language/hub.py, or None for another format
     "gguf": "motif_jax.language.gguf_file:gguf_files",
@@ -91,6 +89,7 @@ PLUGINS.join(
     protocols=PROTOCOLS,
     pools=POOLS,
     runners=RUNNERS,
+    acting=ACTING,
     reward_readers=REWARD_READERS,
     films=FILMS,
     training_hooks=TRAINING_HOOKS,

@@ -42,6 +42,7 @@ class Plugin:
     judges: Names = field(default_factory=dict)  # annotation/backends.py
     sources: Names = field(default_factory=dict)  # of rewards: `SourceKind` of rewards/registry.py
     online_rewards: Names = field(default_factory=dict)  # rewards/online/source.py
+    acting: Names = field(default_factory=dict)  # what acts in a step: learner/acting.py
     pools: Names = field(default_factory=dict)  # games elsewhere: actors/pool.py
     runners: Names = field(default_factory=dict)  # of several runs, elsewhere: system/runs.py
     readers: Names = field(default_factory=dict)  # of language models: language/hub.py

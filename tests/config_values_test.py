@@ -34,6 +34,7 @@ ARGUMENTS = {  # of configs that are about no task of NetHack
     "conversations": ("", "smollm2"),
     "code_quickstart": ("gold",),  # doorkey needs a checkout on the path
     "own_game": ("toy",),
+    "groups": ("goto_small,grpo", "goto_local,smollm2,gigpo", "goto_local,smollm2,grpo,rehearsal"),
     "drrn": ("goto_local", "goto_local,reference"), "drrn_quickstart": ("goto_small",),
     "text_game": ("maze", "maze,choose", "wordle", "maze,smollm2", "maze,choose,smollm2"),
     "exercises": ("goto_local", "mixed_train"),

@@ -247,13 +247,13 @@ def test_glam_runs_the_network_that_reads_nothing_first_and_compares_the_two(tmp
 
 
 @pytest.mark.parametrize(("example", "config", "hint"), [
-    ("ilql", "ilql_quickstart.py", "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4"),
-    ("oni --goal=gold", "oni_quickstart.py", "bash launch/quickstart.sh oni --goal="),
+    ("ilql", "configs/ilql_quickstart.py", "bash launch/quickstart.sh ilql --config.train_values.num_epochs=4"),
+    ("oni --goal=gold", "configs/oni_quickstart.py", "bash launch/quickstart.sh oni --goal="),
 ])  # fmt: skip
 def test_examples_run_with_their_configs_and_say_what_else_there_is(tmp_path, example, config, hint):
     done, (call,) = quickstart(tmp_path, *example.split(), "--config.seed=3")
     goal = "-gold --config.annotate.goal=gold" if "--goal" in example else ""
-    assert call.endswith(f"--config=configs/{config} --workdir={tmp_path / 'a b'}{goal} --config.seed=3")
+    assert call.endswith(f"--config={config} --workdir={tmp_path / 'a b'}{goal} --config.seed=3")
     assert hint in done.stdout
 
 

@@ -109,7 +109,7 @@ def spell(action: np.ndarray) -> str:
 
 
 CHOICE = ArraySpec((), "int32")  # an action: an index into `World.action_names`
-WAIT = -1  # in place of an action: the game stands still while a policy's controller decides
+WAIT = -1  # in place of an action: the game stands still
 TEXT = "text"  # kind of an array of UTF-8 padded with zeros, also of a written action (`text_action`)
 MESSAGE = {
     "message": ArraySpec((WIDTH,), "uint8"),  # padded with zeros

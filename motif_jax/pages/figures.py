@@ -141,7 +141,7 @@ class Player(NamedTuple):
     decoding: HowDecoded | None = None  # of a policy that writes
     recipe: str = ""  # the algorithm that learnt its values
     repeatable: bool = True  # whether its games can be repeated exactly
-    option: str = ""  # the option that plays alone, of a policy with options
+    variant: str = ""  # of the policy that plays; "": the policy itself
     name: str = ""  # of its directory
     meanings: Meanings = ()  # of the world's figures
 
@@ -179,7 +179,7 @@ def arranged(by_directory: Mapping[str, Player]) -> Players:
         scripted = player.path == ""
         best = -player.mean_return if player.decoding and player.figures.get("return") else 0.0
         is_random = scripted and player.name.startswith("random")
-        return player.path != ".", is_random, scripted, -player.step, best, bool(player.option), player.greedy
+        return player.path != ".", is_random, scripted, -player.step, best, bool(player.variant), player.greedy
 
     players: Players = {"": []}
     for player in sorted((player._replace(name=name) for name, player in by_directory.items()), key=order):
@@ -188,8 +188,8 @@ def arranged(by_directory: Mapping[str, Player]) -> Players:
 
 
 def own_of(players: Sequence[Player]) -> Player | None:
-    """The workdir's policy, at its latest evaluated checkpoint; not one of its options."""
-    return next((one for one in players if one.path == "." and not one.option), None)
+    """The workdir's policy, at its latest evaluated checkpoint; not a variant of it."""
+    return next((one for one in players if one.path == "." and not one.variant), None)
 
 
 def chance_of(players: Sequence[Player]) -> Player | None:
@@ -208,7 +208,7 @@ def label(player: Player) -> str:
         name = "the policy" if player.path == "." else player.name.rpartition("-beta")[0]
         return f"{name}, beta {player.beta:g}{'' if player.kind == 'sample' else f', {player.kind}'}"
     if player.path == ".":
-        how = f", {player.option}{'' if '=' in player.option else ' alone'}" if player.option else ""
+        how = f" as {player.variant}" if player.variant else ""
         return f"the agent{how}{', greedy' if player.greedy else ''}, step {player.step:,}"
     name = player.name.removesuffix(f"-{player.protocol}")
     return {"random": "random play", "explorer": "the explorer", "bot": "the bot"}.get(name, name)

@@ -100,7 +100,7 @@ def check(config: VisualizeConfig) -> None:
     config.protocol.check(config.env)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
-        policy, _ = evaluate.split_option(section.policy)
+        policy, _ = evaluate.split_variant(section.policy)
         parse_one(f".{policy}" if policy.startswith("@") else policy or ".", f"{FLAG}.policy")
     if section.episode not in evaluate.WORDS and not section.episode.isdecimal():
         raise UserError(

@@ -7,7 +7,7 @@ pytestmark = pytest.mark.quick
 
 
 @pytest.mark.parametrize(("word", "config", "hint"), [
-    ("options", "options", "--config.evaluate.baselines=random,#gold,#stairs"),
+    ("options", "options:treasure", "--config.evaluate.baselines=random,#gold,#stairs"),
     ("code", "code_quickstart:doorkey", "--config.policy.sources=code:MY.reward"),
     ("code:gold", "code_quickstart:gold", ".writer=server"),
 ])  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from conftest import get_config, is_complete, run_stage
 from report_workdir import EVENTS, make_replay, write_policy, write_workdir
 
-from motif_jax.files import read_json, read_lines, write_json, write_lines
+from motif_jax.files import read_json, write_json
 from motif_jax.run import Head, Run
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
@@ -114,16 +114,10 @@ RULES = Head(judge="<b>two oracles</b>", plural=True, goal="defaultgoal")
         ({"extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0}, None,
          "An agent that learnt by playing, from the game's own reward", "by the game alone and trained"),
         ({"sources": "online:0.1"}, None, "An agent that likes what a judge likes", "by a judge&#x27;s answers alone"),
-        ({"options": "gold:1,down=stairs:20"}, None, "An agent that chooses between gold and down",
-         "has the options gold and down, each with a reward of its own. It was trained"),
     ],
 )  # fmt: skip
 def test_the_title_says_what_was_rewarded(tmp_path, policy, reward, title, trained):
     write_policy(tmp_path, get_config("quickstart.py", **{f"policy.{name}": one for name, one in policy.items()}))
-    if "options" in policy:
-        rows = [*read_lines(tmp_path / "policy/metrics.jsonl")]
-        earned = {f"option/{name}/{of}": 1.0 for name in ("gold", "down") for of in ("share", "length", "earns/gold")}
-        write_lines(tmp_path / "policy/metrics.jsonl", [row | earned for row in rows])
     if reward:
         Run(tmp_path).stage("train_reward", "reward").report(reward)
     report_training(tmp_path)

@@ -22,6 +22,7 @@ from motif_jax.envs.world import is_text
 from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import check_language_model
+from motif_jax.names import PLUGINS
 from motif_jax.stages import Stage, annotate, find_stage, later, values_of, with_result
 from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.stages.evaluate import EvaluateConfig, keys_of, rules_of
@@ -94,14 +95,16 @@ def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
     """The stages of a training with a program alone, each with its config; the program is in the training's workdir."""
     policy = replace(
         config.policy, sources=f"code:{WRITTEN}", intrinsic_coefficient=0.0, extrinsic_coefficient=0.0, reward_dir="",
-        options="", controller="", train_for_env_steps=config.code_rewards.train_for_env_steps, train_for_seconds=0.0,
-        train_until="",
+        train_for_env_steps=config.code_rewards.train_for_env_steps, train_for_seconds=0.0, train_until="",
     )  # fmt: skip
     evaluate = replace(
         config.evaluate, policy="", baselines="random", episodes=40, protocol=TASK, variations="", controls="",
         replays="",
     )  # fmt: skip
-    values = values_of(replace(config, policy=policy, evaluate=evaluate))
+    plugins = {  # the policy acts alone
+        name: type(one)() if PLUGINS.by_name[name].acting else one for name, one in config.plugins.items()
+    }
+    values = values_of(replace(config, policy=policy, evaluate=evaluate, plugins=plugins))
     return [(stage, stage.view(values)) for stage in map(find_stage, ("train_policy", "evaluate"))]
 
 

@@ -47,7 +47,6 @@ from motif_jax.transcripts.store import Transcripts
 DECLARED = tables_of(RewardConfig) | tables_of(CollectConfig) | tables_of(TrainConfig)  # for policies, rewards
 Arrays = dict[tuple[str, ...], Any]
 CHANCE = "random"
-NAMING_SOURCES = ("policy.sources", "policy.options", "policy.controller")
 SEED = re.compile(r"seed-\d+")  # the folder of one of several runs
 KEPT = ("episodes", "task", "rules", "figures", "greedy")  # of a summary
 
@@ -165,7 +164,7 @@ def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
         *sections, name = key.split(".")
         inner = functools.reduce(lambda inner, section: inner.setdefault(section, {}), sections, nested)
         text = flat[key]
-        text = without_folders(text) if key in NAMING_SOURCES else text
+        text = without_folders(text) if isinstance(text, str) else text  # of lists of reward sources
         is_path = value.kind in (PATH, PATHS) or (isinstance(text, str) and text.startswith("/"))
         inner[name] = ",".join(Path(part).name for part in text.split(",")) if is_path else text
     return nested
@@ -183,7 +182,7 @@ def find_results(workdir: Path, step: int) -> tuple[dict[str, Any], bytes | None
         names = ("env_steps", "seconds", "machine")
         results["training"] = {name: training[name] for name in names if name in training}
     every, replay = Run(workdir).read_each(SUMMARIES, dict).items(), None
-    own = {name: one for name, one in every if one["path"] == "." and one["step"] == step and not one.get("option")}
+    own = {name: one for name, one in every if one["path"] == "." and one["step"] == step and not one.get("variant")}
     for name in sorted(own, key=lambda name: ("protocol" in own[name], own[name]["greedy"], name)):
         summary, protocol = own[name], own[name].get("protocol")
         beside = read_json(workdir / "evaluate" / (f"{CHANCE}-{protocol}" if protocol else CHANCE) / SUMMARY) or {}
@@ -207,7 +206,7 @@ def find_over_seeds(workdir: Path) -> dict[str, Any]:
     latest: list[Player] = []
     for run in sorted(path for path in workdir.resolve().parent.iterdir() if SEED.fullmatch(path.name)):
         every = Run(run).read_each(SUMMARIES, Player).values()
-        own = [one for one in every if one.path == "." and not (one.protocol or one.option or one.greedy)]
+        own = [one for one in every if one.path == "." and not (one.protocol or one.variant or one.greedy)]
         latest += [max(own, key=lambda one: one.step)] if own else []
     if len(latest) < 2:
         return {}

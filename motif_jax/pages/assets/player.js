@@ -32,7 +32,7 @@ for (const player of document.querySelectorAll(".player")) {
     found.odds = take(Float32Array, about.steps * about.known); // of all actions, step by step
     for (const name of ["count", "message"]) found[name] = take(Int32Array, frames);
     found.action = take(Int32Array, about.steps);
-    found.charge = about.options ? take(Int32Array, about.steps) : null;
+    found.chooser = about.choosers ? take(Int32Array, about.steps) : null;
     found.picture = take(Int32Array, frames);
     found.drawn = new Map(); // pictures by number, those that were shown last
     found.cursor = take(Uint8Array, 2 * frames);
@@ -174,8 +174,8 @@ for (const player of document.querySelectorAll(".player")) {
     put("message", text || "(no message)");
     part("message").classList.toggle("none", !text);
     const chance = at && !Number.isNaN(replay.probability[done]) ? ` (${Math.round(100 * replay.probability[done])} %)` : "";
-    const option = at && replay.charge ? ` (${replay.options[replay.charge[done]] ?? `option ${replay.charge[done]}`})` : "";
-    put("action", at ? (replay.actions[replay.action[done]] ?? String(replay.action[done])) + option : "–");
+    const chooser = at && replay.chooser ? ` (${replay.choosers[replay.chooser[done]] ?? `chooser ${replay.chooser[done]}`})` : "";
+    put("action", at ? (replay.actions[replay.action[done]] ?? String(replay.action[done])) + chooser : "–");
     put("chance", chance);
     put("learnt", at ? signed(replay.intrinsic[done], 3) : "–");
     const seen = replay.count[at - (replay.late ?? 0)], times = seen > 1 ? `, seen ${seen} times` : "";

@@ -494,7 +494,7 @@ def pack(replay: Replay) -> dict[str, Any]:
         odds             [T, A] float32: probabilities of all actions; A = 0 if they are not known
         count, message   [T + 1] int32: how often the message was seen, and its index in `messages`
         action           [T] int32
-        charge           [T] int32: the option that chose the action, an index into `options`; missing without options
+        chooser          [T] int32: who chose the action, an index into `choosers`; missing if there is only one
         picture          [T + 1] int32: index of the frame's picture in `pictures`; -1: no picture
         cursor           [T + 1, 2] uint8
 
@@ -509,7 +509,7 @@ def pack(replay: Replay) -> dict[str, Any]:
     for frames in (chars, colors):
         frames[1:] ^= frames[:-1].copy()
     floats = [replay.reward, replay.z, replay.intrinsic, replay.value, replay.probability, odds]
-    whole = [replay.count, message, replay.action, *([] if replay.charge is None else [replay.charge]), picture]
+    whole = [replay.count, message, replay.action, *([] if replay.chooser is None else [replay.chooser]), picture]
     numbered = [one.astype(kind) for kind, parts in (("<f4", floats), ("<i4", whole)) for one in parts]
     packed = b"".join(part.tobytes() for part in (chars, colors, *numbered, replay.cursor))
     return {
@@ -518,7 +518,7 @@ def pack(replay: Replay) -> dict[str, Any]:
         "paid": replay.rewarded_by,
         "known": odds.shape[1],
         "actions": [str(name) for name in replay.metadata["action_names"]],
-        "options": None if replay.charge is None else replay.option_names,
+        "choosers": None if replay.chooser is None else replay.choosers,
         "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
         "pictures": [base64.b64encode(one).decode() for one in pictures],
         "box": used_box(replay),

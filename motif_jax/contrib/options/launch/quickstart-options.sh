@@ -1,6 +1,6 @@
 # bash launch/quickstart.sh options: the config options, in runs/options. A controller learns to choose between gold and
 # stairs.
-own_config=options plays=treasure home=runs/options
+own_config=options:treasure plays=treasure home=runs/options
 what_next() {
   cat <<END
 Watch it play:

@@ -7,17 +7,18 @@ import pytest
 from columns_test import slow_vtrace
 from conftest import on_devices
 from linear_policy import BASE, VERSION, B, D, T, make_params, make_rollouts, unroll
+from small_options import options_of
 
+from motif_jax.contrib.options.control import Control
+from motif_jax.contrib.options.heads import OptionHeads
+from motif_jax.contrib.options.plan import mixtures
+from motif_jax.contrib.options.sections import OptionsSection
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
-from motif_jax.learner.options import Control
 from motif_jax.learner.update import TrainingRewards, init_state, make_policy_update
-from motif_jax.networks.actions import OptionHeads
-from motif_jax.rewards.registry import mixtures
-from motif_jax.rewards.section import ControlSection
 
 ACTIONS, K, LENGTHS = 3, 2, (1, 2, 4, 8)
 HEADS = OptionHeads(ACTIONS, K, LENGTHS)
-CONTROL = Control(HEADS, ControlSection(exploration=3.0))
+CONTROL = Control(HEADS, OptionsSection(exploration=3.0))
 FACTORS = np.array([[1.0, 0.5], [0.0, 2.0], [0.1, 0.0]], np.float32)
 WEIGHTS = mixtures((0.0, 1.0), K, sum_to_one=True)
 MIXED = CONTROL._replace(heads=OptionHeads(ACTIONS, len(WEIGHTS), LENGTHS, WEIGHTS, 2))
@@ -35,13 +36,13 @@ def make_batch(heads: OptionHeads = HEADS):
     charge = np.where(first[:-1] | (rng.random((T, B)) < 0.2), count, rng.integers(count, size=(T, B)))
     following = np.concatenate([charge[1:], rng.integers(count + 1, size=(1, B))])
     draw = {"drawn": ACTIONS, "option": count, "length": len(LENGTHS)}
-    control = {"charge": charge, "next": following} | {name: rng.integers(n, size=(T, B)) for name, n in draw.items()}
+    control = {"chooser": charge, "next": following} | {name: rng.integers(n, size=(T, B)) for name, n in draw.items()}
     control = {name: array.astype(np.int32) for name, array in control.items()}
     played = charge != count
     ends = {name: getattr(rollouts, name) & played for name in ("terminated", "truncated")}
     first[1:] = ends["terminated"] | ends["truncated"]
     return rollouts._replace(
-        first=first, control=control, action=np.where(played, control["drawn"], -1).astype(np.int32),
+        first=first, recorded=control, action=np.where(played, control["drawn"], -1).astype(np.int32),
         reward=np.where(played, rollouts.reward, 0).astype(np.float32),
         logits=rng.normal(size=(T, B, sum(heads.sizes))).astype(np.float32), **ends,
     )  # fmt: skip
@@ -57,8 +58,9 @@ def train(batch, control=CONTROL, devices=1, **changes):
         total, of_options = control.training_rewards(rewards, jnp.float32(factors), rollouts, settings.discount)
         return TrainingRewards(total, rollouts.reward, of_options)
 
-    mesh = make_mesh(devices)
-    update = map_update(make_policy_update(told_unroll, shape_rewards, settings, control), mesh, 1, num_constants=1)
+    mesh, acting = make_mesh(devices), options_of(ACTIONS, K, LENGTHS)
+    acting.heads, acting.section = control
+    update = map_update(make_policy_update(told_unroll, shape_rewards, settings, acting), mesh, 1, num_constants=1)
     state = init_state(make_params(D + K + 1, sum(control.heads.sizes)), settings)._replace(version=jnp.int32(VERSION))
     state, metrics = update(replicate(state, mesh), (), shard(batch, mesh, axis=1))
     assert metrics["finite"] == 1
@@ -72,11 +74,11 @@ def assert_near(one, other, near=True):
 
 def with_other_choices(batch, count):
     """What was drawn without effect is different."""
-    decides, control = batch.control["charge"] == count, dict(batch.control)
+    decides, control = batch.recorded["chooser"] == count, dict(batch.recorded)
     control["drawn"] = np.where(decides, (control["drawn"] + 1) % ACTIONS, control["drawn"])
     control["option"] = np.where(decides, control["option"], (control["option"] + 1) % count)
     control["length"] = np.where(decides, control["length"], (control["length"] + 1) % len(LENGTHS))
-    return batch._replace(control=control)
+    return batch._replace(recorded=control)
 
 
 @pytest.mark.parametrize(("control", "algorithm"), [(CONTROL, "appo"), (MIXED, "impala")], ids=["options", "mixtures"])
@@ -95,8 +97,8 @@ def test_all_mixtures_share_one_column():
     given = (jnp.asarray(array, jnp.float32) for array in (values, rewards, ratio))
     settings = replace(BASE, normalise_advantages=False)
     ours = MIXED.targets(*given, jnp.ones((T, B), bool), batch, settings).vtrace
-    charge, option = (np.asarray(batch.control[name]) for name in ("charge", "option"))
-    decides, after = charge == 4, np.where(batch.first[1:], 4, batch.control["next"])
+    charge, option = (np.asarray(batch.recorded[name]) for name in ("chooser", "option"))
+    decides, after = charge == 4, np.where(batch.first[1:], 4, batch.recorded["next"])
     chosen = np.concatenate([option[1:], np.full((1, B), -1)])
     column_at_end, alike = (after[-1] == 4).astype(int), np.array([0, 1, 2, 0, 4])  # 0 and 3 are the same mixture
     expected = slow_vtrace(
@@ -139,8 +141,8 @@ def test_the_last_moment_is_read_again_with_the_controller_in_charge():
     batch = make_batch()
     seen, first = jax.device_get(CONTROL.with_behaviour(jax.tree.map(jnp.asarray, batch)))
     assert seen["behaviour"].shape == (T + 2, B, K + 1)
-    np.testing.assert_array_equal(seen["behaviour"][:T].argmax(-1), batch.control["charge"])
-    charge = np.where(batch.first[T], K, batch.control["next"][-1])
+    np.testing.assert_array_equal(seen["behaviour"][:T].argmax(-1), batch.recorded["chooser"])
+    charge = np.where(batch.first[T], K, batch.recorded["next"][-1])
     np.testing.assert_array_equal(seen["behaviour"][T].argmax(-1), charge)
     assert (seen["behaviour"][T + 1].argmax(-1) == K).all()
     np.testing.assert_array_equal(seen["x"][T + 1], seen["x"][T])

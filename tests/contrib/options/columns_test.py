@@ -2,7 +2,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from motif_jax.learner.options import decision_rewards, vtrace_in_columns
+from motif_jax.contrib.options.control import decision_rewards, vtrace_in_columns
+from motif_jax.learner import losses
 
 K = 3  # options
 
@@ -101,6 +102,28 @@ def test_targets_and_advantages_are_those_of_the_slow_twin(options):
         ours, expected = vtrace_in_columns(**given, **options), slow_vtrace(**data, **options)
         np.testing.assert_allclose(ours.targets, expected[0], rtol=2e-4, atol=2e-4)
         np.testing.assert_allclose(ours.advantages, expected[1], rtol=2e-4, atol=2e-4)
+
+
+@pytest.mark.parametrize("bootstrap", ["explicit", "inferred", "never"])
+def test_a_single_column_is_the_v_trace_of_a_policy_alone(bootstrap):
+    """Without decisions and switches: all steps are one option's, whose value after the last step is known."""
+    for seed in range(3):
+        chance = np.random.default_rng(seed)
+        shape = steps, games = 24, 40
+        values, rewards = (jnp.float32(chance.normal(size=size)) for size in ((steps + 1, games), shape))
+        ratio = jnp.float32(np.exp(chance.normal(size=shape)))
+        terminated, truncated = (jnp.asarray(chance.random(shape) < 0.15) for _ in range(2))  # sometimes together
+        next_values = losses.next_values(values, rewards, terminated, truncated, 0.9, bootstrap)
+        alone = losses.vtrace(values[:-1], next_values[0], rewards, next_values[1], ratio, next_values[2], 1.2, 0.7)
+        ended = terminated | truncated if bootstrap == "never" else terminated
+        known = np.arange(K + 1)[:, None] * np.ones(games) == 1
+        ours = vtrace_in_columns(
+            values[:-1], rewards, jnp.full(shape, 0.9), ratio, jnp.ones(shape, jnp.int32), jnp.zeros(shape, bool),
+            ended, truncated, jnp.where(known, values[-1], 0.0), jnp.asarray(known & (bootstrap != "inferred")),
+            clip_rho=1.2, clip_c=0.7,
+        )  # fmt: skip
+        np.testing.assert_allclose(ours.targets, alone.targets, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(ours.advantages, alone.advantages, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.9])

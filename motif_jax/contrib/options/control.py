@@ -26,10 +26,12 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from motif_jax.contrib.options.heads import OptionHeads
+from motif_jax.contrib.options.sections import OptionsSection
 from motif_jax.learner import losses
+from motif_jax.learner.acting import CHOOSER
 from motif_jax.learner.losses import Rollouts, Targets, VTrace
 from motif_jax.learner.settings import Settings
-from motif_jax.networks.actions import OptionHeads
 from motif_jax.networks.kinds import BEHAVIOUR
 from motif_jax.schedules import schedule
 
@@ -99,23 +101,23 @@ class Control(NamedTuple):
     """Learning with options."""
 
     heads: OptionHeads
-    section: Any  # rewards.section.ControlSection
+    section: OptionsSection
 
     def turns(self, batch: Rollouts) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Of each step: its column, whether the controller was in charge, and `switches`. [T, B]"""
-        charge, following = batch.control["charge"], self._next(batch)
-        option = jnp.concatenate([batch.control["option"][1:], jnp.full_like(charge[:1], -1)])
+        charge, following = batch.recorded[CHOOSER], self._next(batch)
+        option = jnp.concatenate([batch.recorded["option"][1:], jnp.full_like(charge[:1], -1)])
         decides = charge == self.heads.options
         switches = (following == self.heads.options) & ~self.heads.same(option, charge) & ~decides & ~batch.first[1:]
         return self.heads.column(charge), decides, switches & self.section.bootstrap_on_switch
 
     def _next(self, batch: Rollouts) -> jax.Array:
         """The behaviour in charge of the step after each step. [T, B]"""
-        return jnp.where(batch.first[1:], self.heads.options, batch.control["next"])
+        return jnp.where(batch.first[1:], self.heads.options, batch.recorded["next"])
 
     def with_behaviour(self, batch: Rollouts) -> tuple[dict[str, jax.Array], jax.Array]:
         """Observations and `first` with the last step twice: the second time, the controller is in charge."""
-        charge = jnp.concatenate([batch.control["charge"], self._next(batch)[-1:]])
+        charge = jnp.concatenate([batch.recorded[CHOOSER], self._next(batch)[-1:]])
         charge = jnp.concatenate([charge, jnp.full_like(charge[:1], self.heads.options)])
         twice = {name: jnp.concatenate([array, array[-1:]]) for name, array in batch.observations.items()}
         first = jnp.concatenate([batch.first, jnp.zeros_like(batch.first[:1])])
@@ -128,9 +130,9 @@ class Control(NamedTuple):
 
     def chosen(self, logits: jax.Array, batch: Rollouts, exploration: jax.Array) -> tuple[losses.Head, ...]:
         """The choices of each step; `exploration` is the weight of the controller's exploration term."""
-        decides = batch.control["charge"] == self.heads.options
+        decides = batch.recorded[CHOOSER] == self.heads.options
         new, old = (map(jax.nn.log_softmax, self.heads.split(all_logits)) for all_logits in (logits, batch.logits))
-        chosen = [batch.control["drawn"], *self.heads.digits(batch.control["option"]), batch.control["length"]]
+        chosen = [batch.recorded["drawn"], *self.heads.digits(batch.recorded["option"]), batch.recorded["length"]]
         heads = []
         for number, row in enumerate(zip(new, old, chosen, strict=False)):
             counts, scale = (decides, exploration) if number else (~decides, None)
@@ -146,7 +148,7 @@ class Control(NamedTuple):
         """
         (_, decides, _), ended = self.turns(batch), batch.terminated | batch.truncated
         rewards = jnp.where(decides, 0.0, rewards)
-        of_options = (jnp.moveaxis(factors[batch.control["charge"]], -1, 0) * rewards).sum(0)
+        of_options = (jnp.moveaxis(factors[batch.recorded[CHOOSER]], -1, 0) * rewards).sum(0)
         of_controller = (factors[-1][:, None, None] * rewards).sum(0)
         sums = decision_rewards(of_controller, decides, ended, discount if self.section.discount == "steps" else 1.0)
         return jnp.where(decides, sums, of_options), of_options

@@ -4,34 +4,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from small_options import options_of
 
 from benchmarks.random_policy import RandomPolicy
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
+from motif_jax.contrib.options.acting import Options
+from motif_jax.contrib.options.plan import mixtures
 from motif_jax.envs.world import WAIT
-from motif_jax.networks.actions import OptionHeads
 from motif_jax.policies.model import Model, PolicyPlayer
-from motif_jax.rewards.registry import mixtures
 
 pytestmark = pytest.mark.quick
 GAMES = 6
 
 
-def model_of(heads: OptionHeads) -> Model:
+def model_of(acting: Options) -> Model:
     """Its logits depend on nothing, so that everything is chosen with equal probability."""
+
+    heads = acting.heads
 
     def step(params, frozen, observations, first, core, prepared):
         count = len(first)
         assert observations["behaviour"].shape == (count, heads.options + 1)
         return jnp.zeros((count, sum(heads.sizes))), jnp.zeros(count), core + 1
 
-    return Model((), lambda *_: None, step, None, ("seen",), 1, heads.actions, options=heads)
+    return Model((), lambda *_: None, step, None, ("seen",), 1, heads.actions, acting=acting)
 
 
 @pytest.mark.parametrize("lengths", [(3,), (1, 2, 4)])
 def test_the_controller_is_in_charge_at_first_and_after_every_turn(lengths):
-    heads = OptionHeads(5, 3, lengths)
-    player = PolicyPlayer(model_of(heads), GAMES, GAMES, seed=0)
+    player = PolicyPlayer(model_of(options_of(5, 3, lengths)), GAMES, GAMES, seed=0)
     chance, left, charge = np.random.default_rng(0), np.zeros(GAMES, int), np.full(GAMES, 3)
     seen = {"seen": np.zeros((GAMES, 1), np.float32)}
     options, taken = set(), set()
@@ -39,7 +41,7 @@ def test_the_controller_is_in_charge_at_first_and_after_every_turn(lengths):
         first = chance.random(GAMES) < 0.1 if number else np.ones(GAMES, bool)
         charge[first] = 3
         actions, outputs = player(seen, first.copy(), np.arange(GAMES))
-        assert outputs["charge"].tolist() == charge.tolist()
+        assert outputs["chooser"].tolist() == charge.tolist()
         for game in range(GAMES):
             if charge[game] == 3:
                 assert actions[game] == WAIT
@@ -58,21 +60,21 @@ def test_the_controller_is_in_charge_at_first_and_after_every_turn(lengths):
 
 def test_a_given_mixture_is_observed_and_greedy_players_take_the_likeliest_choices():
     weights = mixtures((0.0, 1.0), 2, sum_to_one=True)
-    heads = OptionHeads(3, 4, (1, 5), weights, 2)
-    behaviour = []
+    acting, behaviour = options_of(3, 2, (1, 5), (0.0, 1.0)), []
 
     def step(params, frozen, observations, first, core, prepared):
         jax.debug.callback(lambda seen: behaviour.append(np.array(seen)), observations["behaviour"])
         return jnp.tile(jnp.array([0.0, 2, 1, 3, 0, 0, 4, 1, 0]), (len(first), 1)), jnp.zeros(len(first)), core
 
-    model = Model((), lambda *_: None, step, None, ("seen",), 1, heads.actions, options=heads)
+    model = Model((), lambda *_: None, step, None, ("seen",), 1, 3, acting=acting)
     seen, games = {"seen": np.zeros((GAMES, 1), np.float32)}, np.arange(GAMES)
-    player = PolicyPlayer(model, GAMES, GAMES, seed=0, greedy=True, only=(0.25, 0.75))
+    steered = model._replace(acting=acting.variant("a=0.25+b=0.75"))
+    player = PolicyPlayer(steered, GAMES, GAMES, seed=0, greedy=True)
     actions, outputs = player(seen, np.ones(GAMES, bool), games)
     jax.effects_barrier()
     np.testing.assert_allclose(behaviour.pop(), [[0.25, 0.75, 0.0]] * GAMES)
     assert actions.tolist() == [1] * GAMES
-    assert outputs["charge"].tolist() == [0] * GAMES
+    assert outputs["chooser"].tolist() == [0] * GAMES
 
     player = PolicyPlayer(model, GAMES, GAMES, seed=0, greedy=True)
     actions, outputs = player(seen, np.ones(GAMES, bool), games)

@@ -5,7 +5,7 @@ import pytest
 from conftest import assert_same_bits, get_config, last_checkpoint, refusal, run_stage
 
 from motif_jax import load_policy
-from motif_jax.envs.treasure import ACTIONS, TreasureGame
+from motif_jax.contrib.options.treasure import ACTIONS, TreasureGame
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json, read_lines
 from motif_jax.pages.figures import label
@@ -14,6 +14,7 @@ from motif_jax.replays.replay import load_replay
 from motif_jax.stages import evaluate, train_policy
 from motif_jax.stages.evaluate.results import pack
 from motif_jax.stages.report import read_record
+from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import UserError
 
 STEERED = "gold=1,stairs=0.25"
@@ -25,7 +26,8 @@ TINY = {
 
 def settings(**values):
     config = get_config("options.py", "treasure")
-    config.policy.update(TINY | values)
+    config.policy.update(TINY | {name: value for name, value in values.items() if name in config.policy})
+    config.options.update({name: value for name, value in values.items() if name in config.options})
     config.evaluate.update({"episodes": 6, "num_workers": 0, "games_per_worker": 4, "baselines": "random,#gold"})
     return config
 
@@ -71,6 +73,26 @@ def test_a_run_is_the_same_twice_and_goes_on(whole, tmp_path):
     assert last_checkpoint(tmp_path)[0] >= 2500
 
 
+def test_the_page_tells_of_options(whole):
+    report_training(whole)
+    head = read_record(whole).head
+    assert head.title == "An agent that chooses between stairs and gold"
+    assert "has the options stairs and gold, each with a reward of its own. It was trained for" in head.trained
+    section = "".join(path.read_text() for path in (whole / "policy/sections").iterdir())
+    assert "options stairs:20,gold:1 · controller game:0.1" in section
+    assert "earns for controller" in section
+
+
+@pytest.mark.parametrize(("values", "has"), [
+    ({"options.rewards": "stairs:20,down=gold"}, "the options stairs, gold, not the options stairs, down ("),
+    ({"options.rewards": "", "options.controller": ""}, "the options stairs, gold, not one behaviour ("),
+])  # fmt: skip
+def test_a_policy_is_not_begun_from_one_with_other_options(whole, tmp_path, values, has):
+    config = settings(init_from=str(whole))
+    config.update_from_flattened_dict(values)
+    refusal(lambda: run_stage(train_policy, config, tmp_path), has, "--config.policy.init_from")
+
+
 @pytest.mark.journey
 def test_options_are_evaluated_alone_beside_their_controller(whole):
     config = settings()
@@ -82,40 +104,40 @@ def test_options_are_evaluated_alone_beside_their_controller(whole):
         for row in read_lines(whole / "evaluate" / name / "episodes.jsonl"):
             assert row["steps"] <= 40
     replay = load_replay(next((whole / "evaluate" / f"policy-{step}" / "replays").glob("*.npz")), "")
-    assert replay.metadata["options"] == ["stairs", "gold"]
-    assert len(replay.charge) == replay.steps
+    assert replay.metadata["choosers"] == ["stairs", "gold"]
+    assert len(replay.chooser) == replay.steps
     shown = {replay.action_name(number) for number in range(replay.steps)}
     assert shown <= {f"{action} ({option})" for action in ACTIONS for option in ("stairs", "gold")}
-    assert pack(replay)["options"] == ["stairs", "gold"]
+    assert pack(replay)["choosers"] == ["stairs", "gold"]
     names = [label(player) for player in read_record(whole).players[""]]
-    assert names == [f"the agent, step {step:,}", f"the agent, gold alone, step {step:,}", "random play"]
+    assert names == [f"the agent, step {step:,}", f"the agent as gold, step {step:,}", "random play"]
     config.evaluate.baselines = "#silver"
     with pytest.raises(UserError, match=r"stairs, gold, not 'silver' \(--config.evaluate.baselines\)"):
         run_stage(evaluate, config, whole)
 
 
 def test_a_loaded_policy_decides_by_itself(whole):
-    policy, alone = load_policy(whole, seed=1), load_policy(whole, seed=1, option="gold")
-    assert policy.options == ("stairs", "gold")
+    policy, alone = load_policy(whole, seed=1), load_policy(whole, seed=1, variant="gold")
+    assert policy.acting.names == ["stairs", "gold"]
     game, seen = TreasureGame(), set()
     game.reset(game_seed(0, SeedStream.TRAIN, 0))
     while not game.end:
         act = policy(game.seen)
-        seen.add(act.option)
+        seen.add(act.chooser)
         assert len(act.probabilities) == 9
-        assert alone(game.seen).option == "gold"
+        assert alone(game.seen).chooser == "gold"
         game.step(act.action)
     assert seen <= {"stairs", "gold"}
     policy.begin(3)
     many = {name: np.stack([array] * 3) for name, array in game.seen.items()}
     acts = [policy(many) for _ in range(20)]
-    assert all(len(act.option) == len(act.action) == 3 for act in acts)
-    assert {name for act in acts for name in act.option} == {"stairs", "gold"}
-    refusal(lambda: load_policy(whole, option="silver"), "has the options stairs, gold, not 'silver'")
+    assert all(len(act.chooser) == len(act.action) == 3 for act in acts)
+    assert {name for act in acts for name in act.chooser} == {"stairs", "gold"}
+    refusal(lambda: load_policy(whole, variant="silver"), "has the options stairs, gold, not 'silver'")
 
 
 def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path):
-    run(tmp_path, controller_chooses="mixtures", control={"coefficients": "0,1", "length": "4"})
+    run(tmp_path, controller_chooses="mixtures", coefficients="0,1", length="4")
     for row in read_lines(tmp_path / "policy/metrics.jsonl"):
         np.testing.assert_allclose(sum(row[f"option/{name}/share"] for name in ("stairs", "gold")), 1)
         assert row["option/gold/length"] < 5  # a turn may begin in the row before
@@ -123,7 +145,7 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
     assert metadata["model"]["options"] == {
         "names": ["stairs", "gold"], "lengths": [4], "coefficients": [0, 1], "sum_to_one": True,
     }  # fmt: skip
-    assert model.options.sizes == (9, 2, 2)
+    assert model.acting.heads.sizes == (9, 2, 2)
 
     config = settings()
     config.evaluate.baselines = "#gold=1+stairs=0.25"
@@ -132,16 +154,14 @@ def test_a_controller_of_mixtures_is_trained_and_a_person_sets_mixtures(tmp_path
     shown_by = {"": {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}, "-gold=1+stairs=0.25": {"stairs=0.2+gold=0.8"}}
     for name, shown in shown_by.items():
         replay = load_replay(next(tmp_path.glob(f"evaluate/policy-{step}{name}/replays/*.npz")), "")
-        assert {replay.option_names[number] for number in replay.charge} <= shown
+        assert {replay.choosers[number] for number in replay.chooser} <= shown
 
-    policy, steered = load_policy(tmp_path, seed=1), load_policy(tmp_path, mixture=STEERED)
+    policy, steered = load_policy(tmp_path, seed=1), load_policy(tmp_path, variant=STEERED)
     game = TreasureGame()
     game.reset(game_seed(0, SeedStream.TRAIN, 0))
-    assert steered(game.seen).option == "stairs=0.2+gold=0.8"
-    assert policy(game.seen).option in {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}
-    odds = load_policy(tmp_path, mixture=STEERED)(game.seen).probabilities
-    for given in ({"mixture": {"gold": 4, "stairs": 1}}, {"option": "gold=4,stairs"}):
-        np.testing.assert_array_equal(load_policy(tmp_path, **given)(game.seen).probabilities, odds)
-    assert not np.array_equal(steered(game.seen).probabilities, load_policy(tmp_path, mixture="gold")(game.seen)[1])
-    refusal(lambda: load_policy(tmp_path, mixture="silver=1"), "mixes the options stairs, gold, not 'silver'")
-    refusal(lambda: load_policy(tmp_path, mixture="gold=1", option="gold"), "one option or one mixture, not both")
+    assert steered(game.seen).chooser == "stairs=0.2+gold=0.8"
+    assert policy(game.seen).chooser in {"stairs=0.5+gold=0.5", "stairs=1", "gold=1"}
+    odds = load_policy(tmp_path, variant=STEERED)(game.seen).probabilities
+    np.testing.assert_array_equal(load_policy(tmp_path, variant="gold=4,stairs")(game.seen).probabilities, odds)
+    assert not np.array_equal(steered(game.seen).probabilities, load_policy(tmp_path, variant="gold")(game.seen)[1])
+    refusal(lambda: load_policy(tmp_path, variant="silver=1"), "mixes the options stairs, gold, not 'silver'")

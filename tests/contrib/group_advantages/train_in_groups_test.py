@@ -7,16 +7,16 @@ from conftest import assert_same_bits, viewed
 from train_policy_test import arrays, settings, train
 
 from motif_jax import load_policy
-from motif_jax.actors.acting import SyncLoop
+from motif_jax.contrib.group_advantages.playing import InGroups, visits
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.source import RewardSources
-from motif_jax.stages.train_policy.parts import Grouped, assemble, in_groups, make_player, open_pool, visits
+from motif_jax.stages.train_policy.parts import assemble, make_player, open_pool
 from motif_jax.structs import UserError
 
 LIMIT = 50  # steps of an episode of the toy world
 TOY = {
     "algorithm": "grpo", "rollout_length": LIMIT, "games_per_worker": 8, "batch_size": 8 * LIMIT, "log_every_s": 1e-3,
-    "policy.grpo__group_size": 4, "env__max_episode_steps": LIMIT, "train_for_env_steps": 600,
+    "group_advantages__group_size": 4, "env__max_episode_steps": LIMIT, "train_for_env_steps": 600,
 }  # fmt: skip
 
 
@@ -28,14 +28,18 @@ def config_of(**values):
 def test_each_game_plays_one_episode_and_then_waits(tmp_path, workers):
     config = config_of(num_workers=workers, synchronous=not workers, games_per_worker=8 // max(workers, 1))
     parts = assemble(viewed(config), tmp_path, lambda setting: RewardSources(), 1)
-    player, batches = make_player(viewed(config), parts.model, 0), []
+    player, playing, batches = make_player(viewed(config), parts, 0), parts.playing, []
+
+    def place(batch):
+        seen = {name: batch[name] for name in parts.model.reads}
+        batches.append(playing.arrange(batch | {"ended": playing.ended}, seen))
+
     with open_pool(viewed(config), parts, player, 0) as pool:
-        source = SyncLoop(pool, player, parts.rollouts, batches.append, player.begin)
+        source = playing.loop(config.policy, pool, player, parts.rollouts, place)
         while len(batches) < 3:
             source.get(1.0)
-    for number, batch in enumerate(batches):
-        sorted_batch = in_groups(batch, batch["ended"], {name: batch[name] for name in parts.model.reads}, Grouped(4))
-        group = sorted_batch["group"]
+    for number, sorted_batch in enumerate(batches):
+        group = sorted_batch["own"]
         assert sorted_batch["ended"][0].tolist() == [2 * number] * 4 + [2 * number + 1] * 4
         begins = sorted_batch["message"][0], sorted_batch["blstats"][0]
         for array in begins:  # a group begins alike, and another group otherwise
@@ -50,6 +54,12 @@ def test_each_game_plays_one_episode_and_then_waits(tmp_path, workers):
         assert (sorted_batch["version"][group["played"]] == 0).all()
 
 
+def arranged(size, rows, ended, seen):
+    playing = InGroups(size)
+    playing.ended = ended
+    return playing.arrange(rows, seen)
+
+
 def test_columns_are_sorted_and_incomplete_groups_left_out():
     action = np.zeros((3, 8), np.int32)
     action[2, 1] = WAIT  # its episode has two steps
@@ -59,17 +69,17 @@ def test_columns_are_sorted_and_incomplete_groups_left_out():
     steps[[1, 7]] = 2, 5  # the last one began before this rollout
     x, ended = np.tile(np.arange(8), (4, 1)), np.array([[9, 4, 9, 4, 7, 7, 8, 8], steps])
     rows = {"action": action, "first": first, "x": x}
-    sorted_rows = in_groups(rows, ended, {"x": x}, Grouped(2))
+    sorted_rows = arranged(2, rows, ended, {"x": x})
     assert sorted_rows["x"][0].tolist() == [1, 3, 4, 5, 6, 7, 0, 2]
-    assert sorted_rows["group"]["played"].sum(0).tolist() == [2, 3, 3, 3, 0, 0, 3, 3]
+    assert sorted_rows["own"]["played"].sum(0).tolist() == [2, 3, 3, 3, 0, 0, 3, 3]
     assert sorted_rows["first"][0].all()
     # one episode of group 4 was given up, and its game played one of group 10
-    given_up = in_groups(rows, np.array([[9, 4, 9, 10, 7, 7, 8, 8], np.full(8, 3)]), {"x": x}, Grouped(2))
+    given_up = arranged(2, rows, np.array([[9, 4, 9, 10, 7, 7, 8, 8], np.full(8, 3)]), {"x": x})
     assert given_up["x"][0].tolist() == [4, 5, 6, 7, 0, 2, 1, 3]
-    assert given_up["group"]["played"].sum(0).tolist() == [3, 3, 3, 3, 3, 3, 0, 0]
+    assert given_up["own"]["played"].sum(0).tolist() == [3, 3, 3, 3, 3, 3, 0, 0]
     lone = {name: array[:, 2:4] for name, array in rows.items()}
     with pytest.raises(UserError, match="none of 1 groups is complete: all 2 episodes .* a rollout of 3 steps"):
-        in_groups(lone, np.array([[1, 2], [3, 3]]), {"x": x[:, 2:4]}, Grouped(2))
+        arranged(2, lone, np.array([[1, 2], [3, 3]]), {"x": x[:, 2:4]})
 
 
 @pytest.mark.quick
@@ -80,7 +90,7 @@ def test_equal_moments_have_one_number_in_their_group():
 
 @pytest.mark.slow
 def test_a_run_is_the_same_twice_and_goes_on_to_the_bit(tmp_path):
-    close = {"policy.grpo__reference_coefficient": 0.1}
+    close = {"group_advantages__reference_coefficient": 0.1}
     for name in ("one", "other"):
         train(config_of(**close), tmp_path / name)
     learner = arrays(tmp_path / "one")[1]

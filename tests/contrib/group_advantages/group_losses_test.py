@@ -1,21 +1,26 @@
-from dataclasses import replace
+import functools
+from dataclasses import fields, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import slow_terms
+from conftest import on_devices
 from linear_policy import BASE, A, B, T, assert_same, initial, make_params, make_rollouts, shape_rewards, train
 from ppo_test import NO_MEMORY, forgetful
 
-from motif_jax.devices.mesh import make_mesh
-from motif_jax.learner.losses import relative
-from motif_jax.learner.settings import GroupSettings
-from motif_jax.stages.train_policy import Policy
-from motif_jax.stages.train_policy.parts import make_grouped, places
+from motif_jax.config.table import table_of
+from motif_jax.contrib.group_advantages.losses import with_reference
+from motif_jax.contrib.group_advantages.playing import make_in_groups, places
+from motif_jax.contrib.group_advantages.sections import GroupAdvantages
+from motif_jax.devices.mesh import make_mesh, map_update
+from motif_jax.learner.settings import Settings, find_algorithm
+from motif_jax.learner.update import make_policy_update
+from motif_jax.stages.train_policy import Policy, TrainConfig
 from motif_jax.structs import UserError
 
-GROUP = GroupSettings(group_size=4)
+GROUP = GroupAdvantages(group_size=4)
 GRPO = replace(BASE, algorithm="grpo", discount=0.9, clip_ratio=0.2)
 RNG = np.random.default_rng(5)
 PLAYED = np.arange(T)[:, None] < RNG.integers(1, T + 1, B)
@@ -34,24 +39,35 @@ def slow_advantages(reward, group, discount):
     return advantages
 
 
-@pytest.mark.quick
-def test_advantages_of_nearly_equal_returns_stay_small():
-    ids, counted = jnp.array([0, 0, 0, 1, 1, 2, 3, 3]), jnp.array([True] * 6 + [True, False])
-    values = jnp.array([2.0, 2.0, 2.0, 1.0, 1.0 + 1e-6, 7.0, 5.0, 9.0])
-    advantages = np.asarray(relative(values, counted, ids, 4, True))
-    assert advantages[:3].tolist() == [0, 0, 0]
-    assert 0 < np.abs(advantages[3:5]).max() < 0.01  # not 0.7, as (1e-6 / 2) / deviation would be
-    assert advantages[5:].tolist() == [0, 0, 0]
-
-
 def batch(index=None):
     own = {"played": PLAYED, "visit": VISIT} | ({} if index is None else {"index": index})
-    return make_rollouts(core=NO_MEMORY, group=own)
+    return make_rollouts(core=NO_MEMORY, own=own)
+
+
+@functools.cache
+def algorithm_of(name, group):
+    return type(find_algorithm(name))(group)
 
 
 def update_of(settings, group, rollouts, devices=1, fsdp=1):
-    state = initial(settings, group)
-    return train(settings, rollouts, state, devices, fsdp=fsdp, policy=forgetful, group=group)
+    state, algorithm = with_reference(initial(settings), group), algorithm_of(settings.algorithm, group)
+    return train(settings, rollouts, state, devices, fsdp=fsdp, policy=forgetful, algorithm=algorithm)
+
+
+def program(group: GroupAdvantages) -> str:
+    settings = Settings(algorithm="gigpo", total_updates=10)
+    made = make_policy_update(forgetful, shape_rewards, settings, algorithm=algorithm_of("gigpo", group))
+    update = map_update(made, make_mesh(1), batch_axis=1, num_constants=1)
+    return str(jax.make_jaxpr(update)(with_reference(initial(settings), group), (), batch()))
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", [field.name for field in fields(GroupAdvantages)])
+def test_every_value_of_groups_changes_the_update(name):
+    value, kind = getattr(GROUP, name), table_of(GroupAdvantages)[name].kind
+    others = getattr(kind, "choices", ()) or [2 * value or 1]
+    tried = {program(GROUP), *(program(replace(GROUP, **{name: other})) for other in others)}
+    assert len(tried) == len({value, *others})
 
 
 def slow_loss(params, settings, group):
@@ -115,15 +131,17 @@ def test_an_update_from_played_steps_alone_is_the_same():
     assert update_of(twice, group, batch(index))[1]["finite"] == 1
 
 
-def compare_devices() -> None:
-    """What update_test.py runs where there are four devices, with one group on each, or two shared by two devices."""
+@on_devices(4)
+def test_four_devices_do_what_one_does():
+    """With one group on each, or two shared by two devices."""
     settings, group = CASES[1]
     one = update_of(settings, group, batch())[0]
     assert_same(one, update_of(settings, group, batch(), devices=4)[0], atol=1e-5)
     assert_same(one, update_of(settings, group, batch(places(PLAYED, 4, 1)), devices=4)[0], atol=1e-5)
     section = Policy(algorithm=settings.algorithm, batch_size=T * B, rollout_length=T, network="language")
-    grouped = make_grouped(replace(section, grpo=group), make_mesh(4, fsdp=2))
-    index = places(PLAYED, grouped.parts, grouped.multiple)
+    config = TrainConfig(policy=section, plugins={"group_advantages": group})
+    playing = make_in_groups(config, make_mesh(4, fsdp=2))
+    index = places(PLAYED, playing.parts, playing.multiple)
     assert_same(one, update_of(settings, group, batch(index), devices=4, fsdp=2)[0], atol=1e-5)
     with pytest.raises(UserError, match=r"episodes of a batch cannot be divided among 4 devices in groups of"):
-        make_grouped(replace(section, grpo=group, batch_size=T * B // 2), make_mesh(4))
+        make_in_groups(replace(config, policy=replace(section, batch_size=T * B // 2)), make_mesh(4))
