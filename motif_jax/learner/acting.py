@@ -13,6 +13,10 @@ from motif_jax.envs.world import ActionSpace, space_from
 from motif_jax.names import ACTING, import_named
 from motif_jax.structs import ArraySpec, UserError
 
+Look = Callable[[Mapping[str, Any]], tuple[Any, Any, Any]]  # observations -> logits, values, the network's memory
+Draw = Callable[[Any, int | None], Any]  # logits, number of the choice (None: an action) -> what is chosen. [B]
+Read = Callable[[Any, Any], tuple[Any, Any]]  # observations, first -> logits [T, B, A], values of all observations
+
 CHOOSER = "chooser"  # recorded: the index in `names` of who chose the action
 KNOWN = {"network", "num_actions", "dtype", "reads", "order", "action_space"}  # keys of a network's spec
 
@@ -39,21 +43,20 @@ class Acting:
         """What acts by this config, with all that the learner needs; None: another one. Raises UserError."""
         return None
 
-    def act(self, look: Any, draw: Any, observations: Mapping[str, Any], first: Any, kept: Sequence[Any]) -> Any:
-        """Acts once in B games.
+    def act(
+        self, look: Look, draw: Draw, observations: Mapping[str, Any], first: Any, kept: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Acts once in B games; `first`: an episode begins. `kept`: `remembers` arrays. [B] int32 each
 
-        `look`: observations -> logits, values and memory of the network. `draw`: (logits, number of the choice, None
-        for an action) -> what is chosen. `kept`: `remembers` arrays. [B] int32 each
-
-        Returns actions, logits, values and the arrays of `recorded`; and the memory, then the new `kept`.
+        Returns actions, logits, values and the arrays of `recorded`; and the network's memory, then the new `kept`.
         """
         logits, values, memory = look(observations)
         return (draw(logits, None), logits, values), (memory,)
 
-    def unrolled(self, read: Any, batch: Any, position: Any, settings: Any) -> tuple[Any, Any]:
+    def unrolled(self, read: Read, batch: Any, position: Any, settings: Any) -> tuple[Any, Any]:
         """The choices of each step, as `losses.Head`, and the values of the observations, by the trained policy.
 
-        `read`: (observations, first) -> logits [T, B, A] and values; `position`: in the schedules, in updates.
+        `batch`: `losses.Rollouts`; `position`: in the schedules, in updates.
         """
         from motif_jax.learner.losses import heads_of
 

@@ -283,7 +283,7 @@ def play(
     key = jax.random.fold_in(key, call)
     before, *kept = (array[games] for array in memory)
 
-    def look(seen: Mapping[str, Any]) -> tuple[jax.Array, ...]:
+    def look(seen: Mapping[str, Any]) -> tuple[jax.Array, jax.Array, jax.Array]:
         return step(params, frozen, seen, first, before, prepared)
 
     def choose(logits: jax.Array, number: int | None) -> jax.Array:
@@ -432,7 +432,7 @@ class Policy:
         """What acts in all games chooses and records, by name; updates the memory of the games in `due` [B]."""
         core, *kept = self._memory
 
-        def look(observations: Mapping[str, Any]) -> tuple[jax.Array, ...]:
+        def look(observations: Mapping[str, Any]) -> tuple[jax.Array, jax.Array, jax.Array]:
             return self._step(*self._weights, observations, self._first, core, self._prepared)
 
         def choose(logits: jax.Array, number: int | None) -> Any:

@@ -4,9 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import refusal
 
 from motif_jax.envs.world import ActionSpace
-from motif_jax.learner.acting import Acting
+from motif_jax.learner.acting import ALONE, Acting, acting_of
 from motif_jax.policies.model import Model, PolicyPlayer, play
 
 pytestmark = pytest.mark.quick
@@ -123,3 +124,9 @@ def test_any_number_of_games_is_answered_with_one_program_per_size():
         assert outputs["value"].tolist() == [100 + number for number in range(count)]
     # 4, 8, ... 32 games are whole groups, of which up to 8 are not padded, 36 and 40 become 64; others: powers of two
     assert sorted(compiled) == [1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64]
+
+
+def test_a_policy_alone_has_no_variants_and_another_one_needs_its_plugin():
+    refusal(lambda: ALONE.variant("gold"), "the policy has one behaviour, and no variant 'gold'")
+    missing = {"network": "small", "num_actions": 2, "gardener": {"names": ["a"]}}
+    refusal(lambda: acting_of(missing), "the policy needs the plugin 'gardener', which is not installed")

@@ -11,7 +11,7 @@ from motif_jax.contrib.options.plan import OPTIONS_FLAG, OptionPlan, behaviours_
 from motif_jax.contrib.options.sections import OPTIONS, OptionsSection
 from motif_jax.envs.world import WAIT, space_of
 from motif_jax.envs.worlds import make_world
-from motif_jax.learner.acting import CHOOSER, Acting
+from motif_jax.learner.acting import CHOOSER, Acting, Draw, Look, Read
 from motif_jax.learner.algorithms import OffPolicy
 from motif_jax.learner.settings import find_algorithm
 from motif_jax.names import ALGORITHMS, PROMPT_NETWORKS
@@ -74,7 +74,9 @@ class Options(Acting):
 
         return Control(self.heads, self.section)
 
-    def act(self, look: Any, draw: Any, observations: Mapping[str, Any], first: Any, kept: Sequence[Any]) -> Any:
+    def act(
+        self, look: Look, draw: Draw, observations: Mapping[str, Any], first: Any, kept: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         import jax.numpy as jnp
 
         heads, (in_charge, steps_left), mixture = self.heads, kept, None
@@ -91,7 +93,7 @@ class Options(Acting):
         actions = jnp.where(decides, WAIT, drawn)
         return (actions, logits, values, charge, following, drawn, option, length), (memory, following, left)
 
-    def unrolled(self, read: Any, batch: Any, position: Any, settings: Any) -> tuple[Any, Any]:
+    def unrolled(self, read: Read, batch: Any, position: Any, settings: Any) -> tuple[Any, Any]:
         control = self.control
         logits, values = read(*control.with_behaviour(batch))
         return control.chosen(logits, batch, control.exploration_after(position, settings.total_updates)), values

@@ -12,7 +12,9 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.contrib.options.acting import Options
 from motif_jax.contrib.options.plan import mixtures
 from motif_jax.envs.world import WAIT
-from motif_jax.policies.model import Model, PolicyPlayer
+from motif_jax.networks.kinds import to_record
+from motif_jax.policies.model import Model, Policy, PolicyPlayer
+from motif_jax.structs import ArraySpec
 
 pytestmark = pytest.mark.quick
 GAMES = 6
@@ -56,6 +58,27 @@ def test_the_controller_is_in_charge_at_first_and_after_every_turn(lengths):
     assert options == {0, 1, 2}
     assert taken == {*lengths}
     assert outputs["logits"].shape == (GAMES, 5 + 3 + (3 if len(lengths) > 1 else 0))
+
+
+def test_a_policy_in_a_notebook_keeps_an_option_for_its_turn_and_never_waits():
+    acting = options_of(5, 3, (3,))
+    spec = {"network": "general", "num_actions": 5, "reads": to_record({"seen": ArraySpec((1,), "float32")})}
+    policy = Policy(model_of(acting), {"model": spec}, None, seed=0)
+    policy.begin(GAMES)
+    seen, choosers = {"seen": np.zeros((GAMES, 1), np.float32)}, []
+    for number in range(12):
+        if number == 6:
+            policy.restart(np.arange(GAMES) < 2)
+        act = policy(seen)
+        assert ((act.action >= 0) & (act.action < 5)).all()
+        assert act.probabilities.shape == (GAMES, 5)
+        choosers.append(act.chooser)
+    turns = np.array(choosers).reshape(4, 3, GAMES)  # of three steps; at the restart, a turn is over as well
+    assert (turns == turns[:, :1]).all()
+    assert {*turns.ravel()} == {"a", "b", "c"}
+    alone = Policy(model_of(acting.variant("b")), {"model": spec}, None)
+    alone.begin(GAMES)
+    assert alone(seen).chooser == ["b"] * GAMES
 
 
 def test_a_given_mixture_is_observed_and_greedy_players_take_the_likeliest_choices():

@@ -11,6 +11,7 @@ from motif_jax.files import read_json, read_lines
 from motif_jax.pages.figures import label
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
+from motif_jax.run import Run
 from motif_jax.stages import evaluate, train_policy
 from motif_jax.stages.evaluate.results import pack
 from motif_jax.stages.report import read_record
@@ -78,14 +79,14 @@ def test_the_page_tells_of_options(whole):
     head = read_record(whole).head
     assert head.title == "An agent that chooses between stairs and gold"
     assert "has the options stairs and gold, each with a reward of its own. It was trained for" in head.trained
-    section = "".join(path.read_text() for path in (whole / "policy/sections").iterdir())
+    section = "".join(block for one in Run(whole).sections() for block in one.blocks)
     assert "options stairs:20,gold:1 · controller game:0.1" in section
     assert "earns for controller" in section
 
 
 @pytest.mark.parametrize(("values", "has"), [
     ({"options.rewards": "stairs:20,down=gold"}, "the options stairs, gold, not the options stairs, down ("),
-    ({"options.rewards": "", "options.controller": ""}, "the options stairs, gold, not one behaviour ("),
+    ({"options.rewards": "", "options.controller": "", "policy.sources": ""}, "stairs, gold, not one behaviour ("),
 ])  # fmt: skip
 def test_a_policy_is_not_begun_from_one_with_other_options(whole, tmp_path, values, has):
     config = settings(init_from=str(whole))
@@ -128,10 +129,10 @@ def test_a_loaded_policy_decides_by_itself(whole):
         assert alone(game.seen).chooser == "gold"
         game.step(act.action)
     assert seen <= {"stairs", "gold"}
-    policy.begin(3)
-    many = {name: np.stack([array] * 3) for name, array in game.seen.items()}
+    policy.begin(12)
+    many = {name: np.stack([array] * 12) for name, array in game.seen.items()}
     acts = [policy(many) for _ in range(20)]
-    assert all(len(act.chooser) == len(act.action) == 3 for act in acts)
+    assert all(len(act.chooser) == len(act.action) == 12 for act in acts)
     assert {name for act in acts for name in act.chooser} == {"stairs", "gold"}
     refusal(lambda: load_policy(whole, variant="silver"), "has the options stairs, gold, not 'silver'")
 
