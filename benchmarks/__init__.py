@@ -27,7 +27,7 @@ from benchmarks.rows import Row
 from motif_jax.config.table import PATH, List, Number, Text, Whole, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
-from motif_jax.learner.settings import find_algorithm
+from motif_jax.learner.settings import PolicyGradient, find_algorithm
 from motif_jax.names import PROMPT_NETWORKS, import_named
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.stages import collect, train_policy, train_reward, values_of
@@ -94,7 +94,7 @@ def check(config: BenchmarkConfig) -> None:
         train_reward.check(config)
     if TRAINING & names:
         train_policy.check(config)
-        if find_algorithm(config.policy.algorithm).from_replay:
+        if not isinstance(find_algorithm(config.policy.algorithm), PolicyGradient):
             raise UserError(f"{config.policy.algorithm!r} is not measured (--config.policy.algorithm, --parts)")
 
 

@@ -160,7 +160,7 @@ def play(config: ConfigDict) -> Rollouts:
     parts = make_parts(config)
     unpacked = parts._replace(model=parts.model._replace(pack=None))  # whole observations, for the programs below
     typed = train_policy.STAGE.view(config.to_dict())
-    player = make_player(typed, parts.model, seed=0)
+    player = make_player(typed, parts, seed=0)
     with open_pool(typed, parts, player, first_episode=0) as pool:
         source = SyncLoop(pool, player, parts.rollouts, make_place(unpacked))
         batch = None

@@ -26,6 +26,7 @@ from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.mesh import describe_memory, local_copy, needed_bytes, place
+from motif_jax.names import SOURCES
 from motif_jax.policies.model import padded_size
 from motif_jax.rewards.source import RewardSources
 from motif_jax.stages import train_policy
@@ -49,7 +50,8 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
     find_cpu()  # now, as the operations are counted at the end
     seconds = config.benchmark.seconds
     runs: dict[str, Callable[[], float]] = {"matrix_product": partial(matrix_product, config.policy.dtype)}
-    runs["program"] = partial(run_program, config, seconds)
+    if "code" in SOURCES:  # of contrib
+        runs["program"] = partial(run_program, config, seconds)
     trainings: dict[str, Training] = {}
     acting: dict[str, dict[int, float]] = {}
     for network in config.benchmark.networks:
@@ -71,7 +73,8 @@ def measure(config: ConfigDict, workdir: Path) -> list[Row]:
 
     product = rates["matrix_product"]
     rows.add("policy.matrix_product", product, "GFLOP/s", dtype=config.policy.dtype)
-    rows.add("policy.program", rates["program"], "steps/s", terms=len(TERMS))
+    if "program" in rates:
+        rows.add("policy.program", rates["program"], "steps/s", terms=len(TERMS))
     for network, training in trainings.items():
 
         def add(name: str, value: float, unit: str, network: str = network, **sizes: Any) -> None:
@@ -157,7 +160,9 @@ class Training:
         """
         self._config = config = config.copy_and_resolve_references()
         section = config.policy
-        section.network, section.warmup_steps, section.options, section.controller = network, 0, options, controller
+        section.network, section.warmup_steps = network, 0
+        if options:
+            config.options.rewards, config.options.controller = options, controller
         section.init_from = init_from
         sources = untrained_sources(config) if rewarded else RewardSources()
         self._typed = typed = train_policy.STAGE.view(config.to_dict())
@@ -170,7 +175,7 @@ class Training:
         params = jax.tree.map(jnp.copy, self._model.params)
         self._state = place(parts.make_state(params), self._mesh, self._model.rules)
         self._frozen = place(self._model.frozen, self._mesh, self._model.rules)
-        self._player = make_player(typed, self._model, seed=0)
+        self._player = make_player(typed, parts, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
         self.rate = 0.0  # steps per second of the last run from end to end

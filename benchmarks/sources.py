@@ -9,12 +9,9 @@ from benchmarks.reward import OPTIONS
 from benchmarks.rows import rate_of
 from motif_jax.captions import WIDTH, encode
 from motif_jax.envs.worlds import make_world
-from motif_jax.rewards.code.grammar import check
-from motif_jax.rewards.code.names import CAPTION, find_readable
-from motif_jax.rewards.code.running import Runner
 from motif_jax.rewards.learnt_source import LearntSource, Reward, make_mix
 from motif_jax.rewards.preference import make_reward_model
-from motif_jax.rewards.registry import LEARNT, SOURCES
+from motif_jax.rewards.registry import LEARNT, LEARNT_KIND
 from motif_jax.rewards.source import Arrays, RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
 
@@ -34,11 +31,15 @@ def untrained_sources(config: ConfigDict) -> RewardSources:
     section = config.policy.copy_and_resolve_references()
     section.pay = "reward"  # an untrained reward has no best caption to pay shares of
     learnt = LearntSource(reward, make_mix(section, reward), False)
-    return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt)])
+    return RewardSources([Weighted(LEARNT, LEARNT_KIND.path, section.intrinsic_coefficient, learnt)])
 
 
 def run_program(config: ConfigDict, seconds: float) -> float:
     """Steps per second of the sum of TERMS, on batches of the policy's size."""
+    from motif_jax.contrib.code_rewards.grammar import check
+    from motif_jax.contrib.code_rewards.names import CAPTION, find_readable
+    from motif_jax.contrib.code_rewards.running import Runner
+
     world = make_world({"task": "score"})
     program = check(" + ".join(TERMS), find_readable(world))
     steps, games = config.policy.rollout_length, config.policy.batch_size // config.policy.rollout_length

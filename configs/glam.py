@@ -10,9 +10,9 @@ The argument is a level: goto_local, goto_small, mixed_train, mixed_test, pick_u
 go_to_after_pick_up, pick_up_seq_pick_up, go_to_french, or any of MiniGrid's by its name. Optional words follow it: a
 variant of the network (action_head, embeddings (only these are pretrained), random (weights), embeddings_action_head,
 random_action_head); smollm2 for the recipe above, and with it: lora (low-rank additions are trained), demonstrations
-(the model first clones games of the bot), grpo or gigpo (advantages within groups, no critic), rehearsal (tiny sizes
-and a new network, for a CPU, to see that everything runs); symbolic, a baseline: a small network, FiLM, sees the grid
-and the mission; and reference, for the published system with its defects. The other baseline is the config drrn.
+(the model first clones games of the bot), rehearsal (tiny sizes and a new network, for a CPU, to see that everything
+runs); symbolic, a baseline: a small network, FiLM, sees the grid and the mission; and reference, for the published
+system with its defects. docs/glam.md has another baseline.
 
 Another model: --config.policy.language.model=/models/flan-t5-small, a directory or GGUF file. Without one, a new small
 network starts from random weights. configs/glam_quickstart.py runs without downloads. docs/glam.md explains the rest.
@@ -43,8 +43,7 @@ VARIANTS = {  # weights, head
     "embeddings_action_head": ("embeddings", "action"),
     "random_action_head": ("random", "action"),
 }
-GROUPS = ("grpo", "gigpo")
-RECIPE = ("lora", "demonstrations", *GROUPS, "rehearsal")  # words that go with smollm2
+RECIPE = ("lora", "demonstrations", "rehearsal")  # words that go with smollm2
 WORDS = (*VARIANTS, "smollm2", *RECIPE, "symbolic", "reference")
 
 
@@ -53,9 +52,8 @@ def get_config(argument: str = "goto_local") -> ConfigDict:
     level, *words = argument.split(",")
     for word in words:
         Text(WORDS).check("variant", "--config", word)
-    for pair in (("symbolic", "smollm2"), GROUPS):
-        if {*pair} <= {*words}:
-            raise UserError(f"{' and '.join(pair)} are two players: choose one (--config)")
+    if {"symbolic", "smollm2"} <= {*words}:
+        raise UserError("symbolic and smollm2 are two players: choose one (--config)")
     if "smollm2" not in words and (alone := [word for word in words if word in RECIPE]):
         raise UserError(f"{alone[0]!r} is part of the recipe smollm2: write {level},smollm2,{alone[0]} (--config)")
 
@@ -152,13 +150,6 @@ def pretrained(config: ConfigDict, words: list[str]) -> None:
         policy.learning_rate = 3e-4  # higher, for few new parameters; not tuned
         config.language.lora_rank = policy.language.lora_rank  # also where games are cloned
         config.language.lora_names = policy.language.lora_names
-    for algorithm in GROUPS:
-        if algorithm in words:
-            policy.algorithm = algorithm
-            policy.max_episode_steps = policy.rollout_length = 64  # whole episodes
-            policy.batch_size = 4096  # 8 groups of 8 episodes
-            policy.num_minibatches = 32  # of 128 steps, as with PPO
-            policy.train_for_env_steps = 81_920  # 20 batches
     if "demonstrations" in words:
         config.stages = ("collect", "train_language", *config.stages)
         config.collect.collector = "bot"

@@ -2,20 +2,21 @@
 
     python -m motif_jax.launch --config=configs/ilql.py:wordle,ilql --workdir=runs/wordle
 
-The argument is a world, then a recipe: wordle, dialogue (questions about a picture), comments or maze; ilql, bc,
-filtered_bc, utterance_ilql, single_step, cql, psi, awac, utterance_awac, monte_carlo, decision_transformer, chai, or
-one of them and +joint, as in ilql+joint; or grpo or gigpo, which play. `:wordle,ilql,reference` has the hyperparameters
-of the published configs, and cloning's loss as a mean over all tokens. The published runs cloned and learnt values at
-the same time, as ilql+joint does.
+The argument is a world, then a recipe: wordle or maze; ilql, bc, filtered_bc, utterance_ilql, single_step, cql, psi,
+awac, utterance_awac, monte_carlo, decision_transformer, chai, or one of them and +joint, as in ilql+joint; or grpo or
+gigpo, which play. `:wordle,ilql,reference` has the hyperparameters of the published configs, and cloning's loss as a
+mean over all tokens. The published runs cloned and learnt values at the same time, as ilql+joint does.
 
-Downloads are not needed: scripted players make the transcripts, and the language model starts from random weights. The
-paper's dialogues and comments started from GPT-2: --config.language.model=DIRECTORY
---config.transcripts.template=lines. --config.transcripts.import_from=FILES, without the stage collect, reads other
-conversations. The model for Wordle has the size of GPT-2 and needs a GPU; ilql_quickstart.py is for CPUs.
+Downloads are not needed: scripted players make the transcripts, and the language model starts from random weights.
+--config.transcripts.import_from=FILES, without the stage collect, reads other conversations. The model for Wordle has
+the size of GPT-2 and needs a GPU; ilql_quickstart.py is for CPUs.
 
 Time of `maze,ilql`: twenty minutes on one core. Expected over five seeds: every walk reaches the goal, with a return of
 -7.5 [-8.3, -6.8]; the shortest ways have -6.7 (docs/results/wordle.md). Wordle at this size was not measured.
 """
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -25,20 +26,6 @@ from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.stages.train_values import ValuesSection, unused_values
 from motif_jax.structs import UserError
 
-WORLDS = ("wordle", "dialogue", "comments", "maze")
-
-# ---- published hyperparameters
-CLONING = {  # of train_language, and of the recipes that clone
-    "wordle": {"learning_rate": 1e-4, "weight_decay": 0.01, "batch_size": 64},
-    "dialogue": {"learning_rate": 1e-4, "batch_size": 256},
-    "comments": {"learning_rate": 1e-4, "batch_size": 64},
-}
-ILQL = {  # and of its variants
-    "wordle": {"learning_rate": 1e-5, "batch_size": 1024, "num_parts": 16, "expectile": 0.7,
-               "conservative_weight": 1e-4},
-    "dialogue": {"learning_rate": 1e-5, "batch_size": 64, "expectile": 0.8, "conservative_weight": 1.0},
-    "comments": {"learning_rate": 1e-4, "batch_size": 64, "expectile": 0.6, "conservative_weight": 0.25},
-}  # fmt: skip
 OTHERS = {  # published for dialogues alone; the same in other worlds
     "cql": {"learning_rate": 1e-4, "batch_size": 64, "conservative_weight": 0.1},
     "psi": {"learning_rate": 1e-5, "batch_size": 64, "conservative_weight": 0.0, "reward_scale": 0.1},
@@ -46,21 +33,37 @@ OTHERS = {  # published for dialogues alone; the same in other worlds
     "chai": {"learning_rate": 1e-5, "batch_size": 16, "conservative_weight": 0.1, "replies": 5},
     "decision_transformer": {"learning_rate": 1e-4, "batch_size": 64},
 }
-BETAS = {"wordle": (16,), "dialogue": (8, 16), "comments": (8,)}
+
+
+class Game(NamedTuple):
+    """A world with its values, and the published hyperparameters for it, if there are any."""
+
+    world: str
+    set_values: Callable[[ConfigDict], None]
+    cloning: Mapping[str, float] = {}  # of train_language, and of the recipes that clone
+    ilql: Mapping[str, float] = {}  # and of its variants
+    betas: Sequence[int] = ()
+    as_published: Callable[[ConfigDict, str], None] = lambda config, recipe: None  # sets others, for a recipe
 
 
 def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     """The stages of ILQL, for a world, a recipe, and optionally `reference`."""
-    world, *words = argument.split(",")
+    world, _, words = argument.partition(",")
+    Text(tuple(GAMES)).check("world", "--config", world)
+    return config_of(GAMES[world], words)
+
+
+def config_of(game: Game, argument: str) -> ConfigDict:
+    """The stages for a game; `argument`: a recipe, by default ilql, and optionally `reference`."""
+    words = [word for word in argument.split(",") if argument]
     reference = "reference" in words
     recipes = [word for word in words if word != "reference"] or ["ilql"]
-    Text(WORLDS).check("world", "--config", world)
     for word in recipes:
         Text(names()).check("recipe", "--config", word)
     if len(recipes) > 1:
         raise UserError(f"{argument!r} names {len(recipes)} recipes: choose one (--config)")
-    if reference and world not in CLONING:
-        raise UserError(f"ILQL's authors published no configs for the world {world!r} (--config)")
+    if reference and not game.cloning:
+        raise UserError(f"ILQL's authors published no configs for the world {game.world!r} (--config)")
     config = defaults()
     recipe = recipe_of(recipes[0])
     if reference and recipe.plays:
@@ -79,11 +82,11 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.evaluate.games_per_worker = 256  # the model writes for many games at a time
     config.decoding.batch_size = 128
 
-    {"wordle": wordle, "dialogue": dialogue, "comments": comments, "maze": maze}[world](config)
+    game.set_values(config)
     if recipe.plays:
         by_playing(config)
     if reference:
-        as_published(config, world, recipes[0])
+        as_published(config, game, recipes[0])
     set_back_unused(config)
     return config
 
@@ -102,12 +105,11 @@ def set_back_unused(config: ConfigDict) -> None:
         config.train_values[name] = table_of(ValuesSection)[name].default
 
 
-def as_published(config: ConfigDict, world: str, name: str) -> None:
+def as_published(config: ConfigDict, game: Game, name: str) -> None:
     """Sets the values of the published configs for a recipe; a new model gets the size of GPT-2."""
     plain, recipe = name.partition("+")[0], recipe_of(name)
-    cloning = CLONING[world]
-    values = cloning if plain in ("bc", "filtered_bc") else OTHERS.get(plain, ILQL[world])
-    for section, published in ((config.train_language, cloning), (config.train_values, values)):
+    values = game.cloning if plain in ("bc", "filtered_bc") else OTHERS.get(plain, game.ilql)
+    for section, published in ((config.train_language, game.cloning), (config.train_values, values)):
         section.update(published)
         section.mean_over_all_tokens = True
         section.packed = False  # a batch is counted in episodes
@@ -117,23 +119,14 @@ def as_published(config: ConfigDict, world: str, name: str) -> None:
     config.train_values.discount, config.train_values.polyak = 0.99, 0.005
     config.language.width, config.language.layers, config.language.heads = 768, 12, 12
 
-    betas = (8,) if plain in ("cql", "psi") and world == "dialogue" else BETAS[world]
-    config.train_values.games_beta = float(betas[0])
+    config.train_values.games_beta = float(game.betas[0])
     if recipe.shifts:
-        config.decoding.betas = ",".join(map(str, (0, *betas)))
+        config.decoding.betas = ",".join(map(str, (0, *game.betas)))
     elif not recipe.reranks:
         config.decoding.betas = "0"
     if plain == "utterance_ilql":
         config.decoding.candidates = 4
-    if plain == "decision_transformer" and world == "dialogue":
-        config.decoding.wanted_return = -5.7
-    if world == "wordle" and recipe.shifts:
-        config.decoding.clip = 0.0  # only tokens worse than V are shifted, down
-    if world == "dialogue":
-        config.train_language.max_length = config.train_values.max_length = 1024  # the longest dialogue
-    if world == "comments":
-        config.train_language.max_length = config.train_values.max_length = 512
-        config.decoding.max_tokens = 256
+    game.as_published(config, plain)
 
 
 def wordle(config: ConfigDict) -> None:
@@ -157,24 +150,10 @@ def wordle(config: ConfigDict) -> None:
     config.evaluate.baselines = "candidate,optimal"
 
 
-def dialogue(config: ConfigDict) -> None:
-    """Questions about scenes with eight attributes, answered by a local world or by a server of the original."""
-    config.env.world = "guessing"
-    config.collect.collector = "asker:1,checker:1"  # half open, half yes-or-no questions
-    config.collect.transcripts = 100_000
-    config.language.width, config.language.layers, config.language.heads = 256, 4, 8  # small; the paper's was GPT-2
-    config.decoding.max_tokens = 40  # for one question
-    config.evaluate.baselines = "asker,checker"
-
-
-def comments(config: ConfigDict) -> None:
-    """Comments on posts, scored by a lexicon, or by a table or a server (docs/wordle.md)."""
-    config.env.world = "comments"
-    config.collect.collector = "kind:1,rude:1"  # half of each, so that values can tell them apart
-    config.collect.transcripts = 100_000
-    config.language.width, config.language.layers, config.language.heads = 256, 4, 8  # small; the paper's was GPT-2
-    config.train_language.max_length = config.train_values.max_length = 128  # for a post and its comment
-    config.evaluate.baselines = "kind,rude"
+def wordle_as_published(config: ConfigDict, recipe: str) -> None:
+    """Only tokens that are worse than V are shifted, down."""
+    if recipe_of(config.train_values.recipe).shifts:
+        config.decoding.clip = 0.0
 
 
 def maze(config: ConfigDict) -> None:
@@ -204,3 +183,17 @@ def maze(config: ConfigDict) -> None:
         config.decoding.betas = "16,128"  # a move is worth 1/20
     config.evaluate.episodes = 104  # four from each cell, on average
     config.evaluate.baselines = "random,optimal"
+
+
+GAMES = {
+    "wordle": Game(
+        "wordle",
+        wordle,
+        cloning={"learning_rate": 1e-4, "weight_decay": 0.01, "batch_size": 64},
+        ilql={"learning_rate": 1e-5, "batch_size": 1024, "num_parts": 16, "expectile": 0.7,
+              "conservative_weight": 1e-4},
+        betas=(16,),
+        as_published=wordle_as_published,
+    ),
+    "maze": Game("maze", maze),
+}  # fmt: skip

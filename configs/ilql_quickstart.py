@@ -15,11 +15,16 @@ from ml_collections import ConfigDict
 
 from motif_jax.offline.recipes import recipe_of
 
+LARGER = runpy.run_path(str(Path(__file__).with_name("ilql.py")))
+
 
 def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     """`ilql.py` with small sizes."""
-    larger = runpy.run_path(str(Path(__file__).with_name("ilql.py")))
-    config = larger["get_config"](argument)
+    return make_small(LARGER["get_config"](argument))
+
+
+def make_small(config: ConfigDict) -> ConfigDict:
+    """Sets the sizes for a CPU."""
     config.cpu_devices = 2  # XLA divides small programs badly among cores, and batches well
     if config.env.world == "maze":
         return config  # small already
@@ -48,10 +53,10 @@ def get_config(argument: str = "wordle,ilql") -> ConfigDict:
     config.train_values.games = 128  # fewer than ilql.py's: games take a larger share of a short run
     config.train_values.validation_share = config.train_language.validation_share = 0.02
     if recipe_of(config.train_values.recipe).plays:
-        larger["by_playing"](config)
+        LARGER["by_playing"](config)
         config.train_values.learning_rate = 1e-3  # high, for a small network
         config.train_values.rounds = 300
     config.evaluate.episodes = 512  # half of ilql.py's
     config.decoding.betas = "0,1,4,16" if config.decoding.betas != "0" else "0"
-    larger["set_back_unused"](config)
+    LARGER["set_back_unused"](config)
     return config

@@ -11,11 +11,8 @@
 #                                                  manual and then plays, beside one that has read nothing
 #   bash launch/quickstart.sh ilql                 configs/ilql_quickstart.py, in runs/ilql: a language model learns to
 #                                                  play with words from recorded games
-#   bash launch/quickstart.sh options              configs/options.py, in runs/options: a controller learns to choose
-#                                                  between gold and stairs
-#   bash launch/quickstart.sh code                 configs/code_quickstart.py:doorkey, in runs/code: a reward is written
-#                                                  as a program, and an agent learns from it; code:gold plays NetHack.
-#                                                  glam, ilql, options and code have no --goal
+#   bash launch/quickstart.sh WORD                 one of a folder of motif_jax/contrib, which has quickstart-WORD.sh;
+#                                                  --goal is for NetHack, without a word or with oni
 #   bash launch/quickstart.sh watch                trains nothing: the released agent plays in this terminal
 #   bash launch/quickstart.sh --judge=smollm2      a language model is the judge: smollm2, which is installed, or a directory
 #                                                  or GGUF file of yours. First a page says what this judge is worth; one
@@ -44,13 +41,17 @@ report_due=yes
 cpu=
 engine=
 arguments=()
+own_config= # of a folder of contrib
 example=quickstart # a config, and the flag that says the goal to it
 home=runs/quickstart
 goal_flag() { if [ ! "$plays" ]; then echo "--config.annotate.goal=$1"; fi; }
 config_of() { # the config for the goal $1
+  if [ "$own_config" ]; then
+    echo "$own_config"
+    return
+  fi
   case $example-$1 in
     quickstart-gold | quickstart-stairs) echo "configs/goals.py:$1${on_gpu:+,gpu}" ;;
-    code_quickstart-*) echo "configs/$example.py:$level" ;;
     quickstart-*) echo "configs/$example.py${on_gpu:+:score,gpu}" ;;
     *) echo "configs/$example.py" ;;
   esac
@@ -76,10 +77,6 @@ plays= # what an example without goals plays
 case ${1:-} in
   glam) plays=BabyAI-Text ;;
   ilql) plays="games of words" ;;
-  options) plays=treasure ;;
-  code | code:doorkey) plays="MiniGrid's DoorKey" level=doorkey ;;
-  code:gold) plays="for gold in NetHack" level=gold ;;
-  code:*) fail "unknown game '${1#code:}': write code, code:doorkey or code:gold" ;;
 esac
 case ${1:-} in
   watch)
@@ -92,15 +89,13 @@ case ${1:-} in
     home=runs/$1
     shift
     ;;
-  code | code:*)
-    example=code_quickstart
-    home=runs/${1%:doorkey}
-    home=${home/:/-}
-    shift
-    ;;
-  options)
-    example=options
-    home=runs/options
+  "" | -*) ;;
+  *) # a folder's script sets own_config, plays and home, and defines what_next, which prints what else there is
+    example=$1
+    for script in motif_jax/contrib/*/launch/quickstart-"${1%%:*}".sh; do
+      if [ -f "$script" ]; then source "$script"; fi
+    done
+    if [ -z "$own_config" ]; then fail "unknown word '$1': see the top of launch/quickstart.sh"; fi
     shift
     ;;
 esac
@@ -272,27 +267,8 @@ Three things to try:
 EOF
   exit
 fi
-if [ "$example" = code_quickstart ]; then
-  conclude "$workdir" <<EOF
-The program: $workdir/write_reward/best.reward; all that were tried: $workdir/write_reward/record.json
-Watch it play:
-  python -m motif_jax.launch $config --stage=visualize
-A program of your own (docs/code-rewards.md):
-  python -m motif_jax.launch $config-own --stage=train_policy,evaluate,report --config.policy.sources=code:MY.reward
-With a language model that writes, in this process (a GGUF file or a directory) or on a server (docs/code-rewards.md):
-  python -m motif_jax.launch $config-model --config.write_reward.writer=model --config.annotate.model=MODEL.gguf
-  python -m motif_jax.launch $config-server --config.write_reward.writer=server \\
-      --config.annotate.server.url=http://127.0.0.1:8000/v1 --config.annotate.model=NAME
-EOF
-  exit
-fi
-if [ "$example" = options ]; then
-  conclude "$workdir" <<EOF
-Watch it play:
-  python -m motif_jax.launch $config --stage=visualize
-Each option alone, beside their controller:
-  python -m motif_jax.launch $config --stage=evaluate,report --config.evaluate.baselines=random,#gold,#stairs
-EOF
+if [ "$own_config" ]; then
+  what_next | conclude "$workdir"
   exit
 fi
 config="$config $(printf %q "$(goal_flag "$goal")")"

@@ -43,8 +43,8 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from motif_jax import __version__
-from motif_jax.config.file import find_config, load, nearest
-from motif_jax.config.renamed import current_flag
+from motif_jax.config.file import find_config, load, nearest, shipped
+from motif_jax.config.renamed import current_config, current_flag
 from motif_jax.config.table import describe, flatten, shown
 from motif_jax.console import clean, print_line, print_lines, write
 from motif_jax.experiment import check, dry_run, experiment_of, plugin_sections, run, tables
@@ -234,10 +234,21 @@ def split_config(argv: list[str]) -> tuple[tuple[str, str | None] | None, list[s
         match = re.fullmatch(r"--?config(?:=(.*))?", word, re.DOTALL)
         if match:
             file, colon, argument = (next(words, "") if match[1] is None else match[1]).partition(":")
-            file_and_argument = find_config(file), argument if colon else None
+            file_and_argument = find_current(file, argument) if colon else (find_config(file), None)
         else:
             rest.append(word)
     return file_and_argument, rest
+
+
+def find_current(file: str, argument: str) -> tuple[str, str]:
+    """The path and the argument of a config, which may have had another name in the last minor version."""
+    path = Path(find_config(file))
+    new, word = current_config(path.stem, argument)
+    if new == path.stem or not (path.exists() and path.samefile(shipped()[path.stem])):
+        return str(path), argument
+    old = f"--config={clean(file)}:{clean(argument)}"
+    print_line(f"{old} is --config={new}:{clean(word)} now; the next version does not know the old one")
+    return find_config(new), word
 
 
 @contextlib.contextmanager

@@ -16,7 +16,6 @@ from motif_jax.structs import UserError
 WORLDS = {  # envs/world.py
     "nethack": "motif_jax.envs.nethack.world:NetHackWorld",
     "toy": "motif_jax.envs.toy:ToyWorld",
-    "treasure": "motif_jax.envs.treasure:TreasureWorld",
     "babyai": "motif_jax.envs.babyai.world:BabyAIWorld",
     "wordle": "motif_jax.envs.wordle.world:WordleWorld",
     "maze": "motif_jax.envs.maze:MazeWorld",
@@ -29,8 +28,6 @@ ALGORITHMS = {  # classes with the interface `Algorithm` of learner/settings.py
     "appo": "motif_jax.learner.algorithms:Appo",
     "impala": "motif_jax.learner.algorithms:Impala",
     "ppo": "motif_jax.learner.algorithms:Ppo",
-    "grpo": "motif_jax.learner.algorithms:Grpo",
-    "gigpo": "motif_jax.learner.algorithms:Gigpo",
 }
 SCHEDULES = {  # of learning rates: schedules.py
     "linear": "motif_jax.schedules:linear",
@@ -47,6 +44,13 @@ BACKENDS = {  # annotation/backends.py
     "return": "motif_jax.annotation.backends:ReturnOracle",
     "random": "motif_jax.annotation.backends:Chance",
 }
+SOURCES = {  # of rewards: `SourceKind` of rewards/registry.py
+    "learnt": "motif_jax.rewards.registry:LEARNT_KIND",
+    "count": "motif_jax.rewards.registry:COUNT_KIND",
+    "explore": "motif_jax.rewards.registry:EXPLORE_KIND",
+    "rnd": "motif_jax.rewards.registry:RND_KIND",
+    "online": "motif_jax.rewards.registry:ONLINE_KIND",
+}
 ONLINE_REWARDS: dict[str, str] = {}  # kinds of online rewards without a judge
 TRANSCRIPT_FORMATS = {  # transcripts/imports.py
     "lmrl": "motif_jax.transcripts.imports:LMRL",
@@ -58,6 +62,7 @@ TRANSCRIPT_FORMATS = {  # transcripts/imports.py
 }
 PROTOCOLS = {"task": "motif_jax.envs.protocols:OWN_GAMES"}  # of evaluation
 POOLS: dict[str, str] = {}  # functions of the config -> `Pools` of actors/pool.py, or None
+ACTING: dict[str, str] = {}  # subclasses of `Acting` (learner/acting.py) by the key of their `record`
 RUNNERS: dict[str, str] = {}  # functions of the config -> a `Runner` of system/runs.py, or None
 READERS = {  # functions of a path -> `ModelFiles` of language/hub.py, or None for another format
     "gguf": "motif_jax.language.gguf_file:gguf_files",
@@ -66,7 +71,7 @@ REWARD_READERS: dict[str, str] = {}  # the same -> a `RewardFile` of rewards/sta
 FILMS: dict[str, str] = {}  # by the end of a file's name
 OWN_STAGES = (
     "collect", "check_judge", "annotate", "train_reward", "train_policy", "train_language", "train_values", "evaluate",
-    "write_reward", "report", "visualize",
+    "report", "visualize",
 )  # fmt: skip
 TRAINING_HOOKS = {"probes": "motif_jax.stages.train_policy.hooks:Probes"}
 API: dict[str, str] = {}  # beside api.py
@@ -79,10 +84,12 @@ PLUGINS.join(
     judges=BACKENDS,
     transcript_formats=TRANSCRIPT_FORMATS,
     readers=READERS,
+    sources=SOURCES,
     online_rewards=ONLINE_REWARDS,
     protocols=PROTOCOLS,
     pools=POOLS,
     runners=RUNNERS,
+    acting=ACTING,
     reward_readers=REWARD_READERS,
     films=FILMS,
     training_hooks=TRAINING_HOOKS,

@@ -22,7 +22,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from motif_jax.config.table import tables_of
+from motif_jax.config.table import OfPlugin, tables_of
 from motif_jax.console import clean
 from motif_jax.structs import UserError
 
@@ -40,7 +40,9 @@ class Plugin:
     networks: Names = field(default_factory=dict)  # that read prompts: networks/kinds.py
     algorithms: Names = field(default_factory=dict)  # learner/settings.py
     judges: Names = field(default_factory=dict)  # annotation/backends.py
+    sources: Names = field(default_factory=dict)  # of rewards: `SourceKind` of rewards/registry.py
     online_rewards: Names = field(default_factory=dict)  # rewards/online/source.py
+    acting: Names = field(default_factory=dict)  # what acts in a step: learner/acting.py
     pools: Names = field(default_factory=dict)  # games elsewhere: actors/pool.py
     runners: Names = field(default_factory=dict)  # of several runs, elsewhere: system/runs.py
     readers: Names = field(default_factory=dict)  # of language models: language/hub.py
@@ -72,7 +74,7 @@ class Plugins(NamedTuple):
             owner = dict.fromkeys(names, "the program itself")
             for plugin, declared in self.by_name.items():
                 for name, target in declared.tables()[table].items():
-                    if names.setdefault(name, target) != target:
+                    if names.setdefault(OfPlugin(name), target) != target:
                         kind, other = table.rstrip("s").replace("_", " "), owner[name]
                         self.conflicts.append(
                             f"the plugin {plugin!r} has a {kind} {clean(name, 80)!r}, as has {other}: uninstall one"

@@ -30,14 +30,13 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args,
 from motif_jax import files
 from motif_jax.config.renamed import current_values
 from motif_jax.config.table import flatten
-from motif_jax.structs import UserError
+from motif_jax.structs import Meaning, UserError
 
 if TYPE_CHECKING:
     from motif_jax.devices.checkpoints import Checkpoints
 
 CONFIG, LOCK, METRICS = "config.json", ".lock", "metrics.jsonl"
 SECTIONS = "sections"  # directory of the workdir
-RULES = "the rules"  # as a judge, in words
 Value = TypeVar("Value")
 
 
@@ -86,6 +85,7 @@ class Head:
     beside: str | None = None  # a chart beside the sentences
     goal: str | None = None  # text
     judge: str | None = None
+    plural: bool | None = None  # whether it is several, such as rules
     judged: int | None = None  # pairs
     agreement: str | None = None  # of the reward with its labels
     likes: str | None = None  # the reward's best captions
@@ -94,12 +94,13 @@ class Head:
     made: str | None = None  # date, text
     machine: Mapping[str, Any] | None = None  # `system.machine.describe`
     config: Mapping[str, Any] | None = None
+    meanings: tuple[Meaning, ...] | None = None  # of the world's figures
 
     @property
     def liked(self) -> str:
         """What the judge prefers, for titles, as HTML: "what the rules like"; "" without a judge."""
         who = re.sub("</?b>", "", self.judge or "")
-        return who and f"what {who} {'like' if who == RULES or ' and ' in who else 'likes'}"
+        return who and f"what {who} {'like' if self.plural or ' and ' in who else 'likes'}"
 
 
 class Run:

@@ -107,6 +107,18 @@ class ArraySpec(NamedTuple):
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
+class Meaning(NamedTuple):
+    """What pages say about a figure of an episode, by the class that measures it."""
+
+    name: str  # of the figure
+    title: str = ""  # "": its name
+    note: str = ""
+    better: str = ""  # the better side, "higher" or "lower"; "": not known
+    verb: str = ""  # "scores", of a figure that stands in place of the return: "In 100 games it scores 12.3"
+    curve: bool = True  # whether training shows a curve of it
+    compared: bool = True  # whether the first screen may compare it with random play
+
+
 class EpisodeInfo(NamedTuple):
     """One finished episode. The figures are those of its last moment, in the order of `World.figures`."""
 

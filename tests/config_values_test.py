@@ -14,18 +14,13 @@ from motif_jax.config.file import shipped
 from motif_jax.config.table import check_values, flatten, keys
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import tables
-from motif_jax.names import WORLDS
 from motif_jax.stages import NAMES, find_stage
 
 pytestmark = pytest.mark.quick
 SWITCHES = runpy.run_path(str(ROOT / "configs/motif.py"))["SWITCHES"]
 TASK_ARGUMENTS = (*TASKS, "toy", *(f"score,{switch}" for switch in SWITCHES))
 RECIPES = runpy.run_path(str(ROOT / "configs/ilql.py"))["names"]()
-ILQL = ("wordle", "dialogue,bc", "comments,utterance_ilql", "dialogue,ilql,reference", "comments,psi,reference",
-        "dialogue,chai,reference", *(f"wordle,{recipe}" for recipe in RECIPES),
-        "wordle,ilql+joint,reference")  # fmt: skip
-OF_CONTRIB = {"dialogue": "guessing", "comments": "comments"}  # words of ilql.py for worlds that may not be there
-ILQL = [one for one in ILQL if OF_CONTRIB.get(one.partition(",")[0], "wordle") in WORLDS]
+ILQL = ("wordle", "maze", *(f"wordle,{recipe}" for recipe in RECIPES), "wordle,ilql+joint,reference")
 LEVELS, WORDS, PARTS = (runpy.run_path(str(ROOT / "configs/glam.py"))[name] for name in ("LEVELS", "WORDS", "RECIPE"))
 GLAM = (*LEVELS, "GoToRedBallNoDists", "MixedTrainLocalFrench",
         *(f"goto_local,{'smollm2,' * (word in PARTS)}{word}" for word in WORDS))  # fmt: skip
@@ -39,9 +34,12 @@ ARGUMENTS = {  # of configs that are about no task of NetHack
     "conversations": ("", "smollm2"),
     "code_quickstart": ("gold",),  # doorkey needs a checkout on the path
     "own_game": ("toy",),
+    "groups": ("goto_small,grpo", "goto_local,smollm2,gigpo", "goto_local,smollm2,grpo,rehearsal"),
     "drrn": ("goto_local", "goto_local,reference"), "drrn_quickstart": ("goto_small",),
     "text_game": ("maze", "maze,choose", "wordle", "maze,smollm2", "maze,choose,smollm2"),
     "exercises": ("goto_local", "mixed_train"),
+    "guessing": ("bc", "ilql,reference", "chai,reference", "small", "chai,reference,small"),
+    "comments": ("utterance_ilql", "psi,reference", "small,grpo"),
 }  # fmt: skip
 STAGES = {name: find_stage(name) for name in NAMES}
 
@@ -99,7 +97,7 @@ def test_config_files_have_declared_values_alone_and_their_stages_take_them(file
         STAGES[stage].check(STAGES[stage].view(config.to_dict()))
 
 
-@pytest.mark.parametrize("argument", ["wordel", "wordle,iql", "wordle,ilql,bc", "wordle,ilql,refrence", ""])
+@pytest.mark.parametrize("argument", ["wordel", "dialogue", "wordle,iql", "wordle,ilql,bc", "wordle,ilql,refrence", ""])
 def test_arguments_of_ilql_that_mean_nothing_are_refused(argument):
     said = refusal(lambda: get_config("ilql.py", argument))
     assert "--config" in said

@@ -1,6 +1,8 @@
 """Lists in the documentation, which nobody should have to keep in step by heart."""
 
 import re
+import subprocess
+import sys
 
 import pytest
 import result_tables
@@ -15,15 +17,23 @@ from motif_jax.envs.babyai.level_settings import FRENCH_LEVELS, BabyAISettings
 from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import plugin_sections, tables
-from motif_jax.names import PLUGINS
+from motif_jax.names import PLUGINS, SOURCES
 from motif_jax.networks.kinds import RANKS
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.plugins import Plugin
 from motif_jax.policies.decoding import KINDS
-from motif_jax.rewards.registry import SOURCES
 from motif_jax.stages import NAMES
 
 pytestmark = [pytest.mark.quick, pytest.mark.repository]
+WITHOUT_PLUGINS = """
+from pathlib import Path
+from motif_jax import plugins
+plugins.CONTRIB, plugins.GROUP = Path("/nowhere"), "nowhere"
+from motif_jax.config.table import describe
+from motif_jax.experiment import plugin_sections, tables
+print(describe("markdown", tables(), {}, plugin_sections()))
+"""
+OWN_SOURCES = [name for name, path in SOURCES.items() if path.startswith("motif_jax.rewards.")]
 LISTS = [  # page: what its list must have, as it is written there
     ("docs/program.md", [f"`{name}`" for name in NAMES]),
     ("docs/program.md", [f"`{name.removesuffix('_continual')}`" for name in TASKS]),
@@ -36,7 +46,7 @@ LISTS = [  # page: what its list must have, as it is written there
     ("docs/ilql.md", [f"`{name}`" for name in RECIPES]),
     ("docs/ilql.md", [f"`{kind}`" for kind in KINDS]),
     ("docs/own-game.md", [f"`{kind}`" for kind in RANKS]),
-    ("docs/rewards.md", [f"| `{source}` |" for source in SOURCES]),
+    ("docs/rewards.md", [f"| `{source}` |" for source in OWN_SOURCES]),
     ("docs/plugins.md", [f"`{name}`" for name in (*Plugin().tables(), *PLUGINS.by_name)]),
 ]
 
@@ -48,7 +58,7 @@ def test_lists_are_complete(page, words):
     assert not missing, f"{page} does not name {', '.join(missing)}"
 
 
-@pytest.mark.parametrize(("key", "names"), [("annotate.goal", GOALS), ("policy.sources", SOURCES)])
+@pytest.mark.parametrize(("key", "names"), [("annotate.goal", GOALS), ("policy.sources", OWN_SOURCES)])
 def test_meanings_name_what_texts_may_name(key, names):
     missing = [name for name in names if name not in keys(tables())[key].about]
     assert not missing, f"the meaning of {key} does not name {', '.join(missing)}"
@@ -58,6 +68,8 @@ def test_the_page_of_all_values_is_as_the_declarations_say():
     page = (ROOT / "docs/config.md").read_text()
     own = describe("markdown", tables(), {}, plugin_sections())
     assert page == own + "\n", "motif-jax --help=markdown > docs/config.md"
+    alone = subprocess.run([sys.executable, "-c", WITHOUT_PLUGINS], capture_output=True, text=True, check=True)
+    assert page == alone.stdout, "it is the same with and without plugins"
 
 
 def test_the_page_of_a_feature_has_the_table_of_its_section():
@@ -67,6 +79,16 @@ def test_the_page_of_a_feature_has_the_table_of_its_section():
     for name in plugin_sections():
         table = describe(f"markdown:{name}", tables(), {})
         assert tables_of_pages.get(name) == table, f"motif-jax --help=markdown:{name}, on its page"
+
+
+def test_a_choice_that_a_plugin_adds_is_on_a_page_and_in_the_help():
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs").glob("*.md") if page.name != "config.md")
+    help_text = describe("all", tables(), {})
+    chosen = ("worlds", "networks", "algorithms", "judges", "transcript_formats", "online_rewards", "protocols")
+    of_plugins = [plugin.tables()[table] for plugin in PLUGINS.by_name.values() for table in chosen]
+    for name in {name for names in of_plugins for name in names}:
+        assert re.search(rf"\b{name}\b", pages), name
+        assert re.search(rf"\b{name}\b", help_text), name
 
 
 @pytest.mark.parametrize("page", PAGES)

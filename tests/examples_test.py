@@ -162,6 +162,7 @@ DECIDED_BY_ARM = {  # values in which the arms differ
 
 
 @pytest.mark.quick
+@pytest.mark.repository  # one of them is paid by a program
 def test_the_arms_at_equal_steps_differ_in_their_rewards_alone(tmp_path):
     module = runpy.run_path(str(HEADLINE / "config.py"))
     configs = {arm: flatten(module["get_config"](arm).to_dict()) for arm in module["ARMS"]}

@@ -85,7 +85,11 @@ DECODINGS = OFFLINE | {
     "evaluate.episodes": 4,
 }  # fmt: skip
 PLAYING = "train_policy,evaluate"
-EARLIER = {"drrn_quickstart:goto_small": "glam_quickstart.py:goto_small,drrn"}  # before the config moved to contrib
+EARLIER = {  # before a config moved to contrib
+    "drrn_quickstart:goto_small": "glam_quickstart.py:goto_small,drrn",
+    "code_quickstart:gold": "code_quickstart.py:gold",
+    "options:treasure": "options.py:treasure",
+}
 LEARNING = "collect,train_language,train_values"
 OF_MOTIF = f"collect,annotate,train_reward,{PLAYING}"
 EXPERIMENTS = {  # --config below configs/: what else is set, and the stages
@@ -103,8 +107,8 @@ EXPERIMENTS = {  # --config below configs/: what else is set, and the stages
     ),
     "drrn_quickstart:goto_small": (DRRN, PLAYING),
     "motif.py:toy": (GROUPS, PLAYING),
-    "options.py:treasure": (SMALL | {"policy.network": "general", "env.max_episode_steps": 40}, PLAYING),
-    "code_quickstart.py:gold": (
+    "options:treasure": (SMALL | {"policy.network": "general", "env.max_episode_steps": 40}, PLAYING),
+    "code_quickstart:gold": (
         SMALL | {"env.max_episode_steps": 300, "write_reward.steps": 4_000, "write_reward.proposals": 3},
         f"write_reward,{PLAYING}",
     ),

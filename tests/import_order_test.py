@@ -3,6 +3,7 @@
 import ast
 import functools
 import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 import pytest
 
 from motif_jax import names
+from motif_jax.envs.worlds import make_world
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.plugins import CONTRIB
-from motif_jax.rewards.registry import SOURCES
 from motif_jax.rewards.section import JUDGED
 from motif_jax.stages import NAMES
+from motif_jax.stages.evaluate.results import FAMILY
 
 pytestmark = pytest.mark.quick
 TABLES_OF_NAMES = [table for name, table in vars(names).items() if name.isupper() and isinstance(table, dict)]
@@ -41,8 +43,8 @@ ARROWS = {
     "preferences": set(),
     "transcripts": set(),
     "annotation": {"envs", "language", "preferences"},
-    "rewards": {"annotation", "devices", "envs", "networks", "preferences"},
-    "policies": {"devices", "envs", "language", "networks", "offline", "rewards", "transcripts"},
+    "rewards": {"annotation", "devices", "envs", "learner", "networks", "preferences"},
+    "policies": {"devices", "envs", "language", "learner", "networks", "offline", "rewards", "transcripts"},
     "replays": set(),
     "episodes": {"actors", "envs", "replays"},
     "pages": set(),
@@ -59,7 +61,6 @@ STAGES = {
     "train_language": {"collect", "offline"},
     "train_values": {"offline", "train_language"},
     "evaluate": {"train_policy", "train_values"},
-    "write_reward": {"annotate", "evaluate", "train_policy"},
     "report": set(),
     "visualize": {"evaluate"},
 }
@@ -176,6 +177,31 @@ def test_core_never_imports_contrib_and_does_not_know_its_names():
     assert known == OTHER_WORDS.keys()
 
 
+ENGLISH = {  # names in contrib that are words of many sentences
+    "audit", "challenge", "comments", "exercises", "export", "films", "guessing", "protocols", "readers", "words",
+    "options", "group_advantages", "code",
+}  # fmt: skip
+
+
+@pytest.mark.repository
+def test_texts_of_core_do_not_name_what_is_in_contrib():
+    """In comments, meanings and messages; what had another name is in a table."""
+    files = {file for module, file in MODULES.items() if not folder_of(module) and file.name != "renamed.py"}
+    known = "|".join(map(re.escape, sorted(set().union(*OF_CONTRIB.values()) - ENGLISH - RECIPES.keys())))
+    for file in {*files, *CONTRIB.parents[1].glob("configs/*.py")}:
+        assert not re.findall(rf"(?<![\w.])(?:{known})\b|\bcontrib/\w", file.read_text()), file
+
+
+def test_pages_know_no_figure_of_a_world():
+    """What they say of it is the world's own (`Meaning`)."""
+    figures = {name for world in names.WORLDS for name in make_world({"world": world}).figures}
+    assert {"score", "guesses"} <= figures
+    for module in MODULES:
+        if place_of(module)[0] == "pages" or module in ("motif_jax.stages.report", "motif_jax.stages.evaluate.results"):
+            found = {node.value for node in nodes_of(module) if isinstance(node, ast.Constant)} & figures
+            assert found <= {FAMILY}, module
+
+
 def test_a_folder_of_contrib_imports_another_one_only_if_its_first_line_says_so():
     for module in MODULES:
         if folder := folder_of(module):
@@ -237,7 +263,7 @@ def compared_in(module: str) -> set[str]:
 @pytest.mark.repository
 def test_names_are_looked_up_and_not_compared():
     """What is particular about a world, a network, an algorithm, a judge or a source is an answer of its object."""
-    registered = {name for table in (*TABLES_OF_NAMES, RECIPES, JUDGED, SOURCES) for name in table}
+    registered = {name for table in (*TABLES_OF_NAMES, RECIPES, JUDGED) for name in table}
     registered |= {*FIXED, *BY_SPECS}
     registered -= names.STAGES.keys() | names.API.keys() | set().union(*OF_CONTRIB.values())
     registered -= {"reference", "random", "score", "count", "return", "model", "linear"}  # words of many values
@@ -280,7 +306,7 @@ def test_every_module_is_used():
     """A new file that nobody imports was forgotten where it belongs: in a table, a list or a stage."""
     used = set().union(*(imported_by(module) for module in MODULES))
     assert not used & FROM_OUTSIDE.keys(), "FROM_OUTSIDE in tests/import_order_test.py names what the package imports"
-    used |= {one.path.partition(":")[0] for one in SOURCES.values()} | {f"motif_jax.stages.{name}" for name in NAMES}
+    used |= {f"motif_jax.stages.{name}" for name in NAMES}
     used |= FROM_OUTSIDE.keys() | set().union(*(named_in(module) for module in MODULES))
     used |= {module for module, file in MODULES.items() if file.name == "__init__.py"}
     unused = sorted(MODULES.keys() - used)

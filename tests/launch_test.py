@@ -14,7 +14,7 @@ MOTIF = "--config=configs/motif.py"
 @pytest.mark.parametrize(("arguments", "message"), [
     ((), "--config is required, for example --config="),
     ((MOTIF,), "--workdir is required, for example --workdir="),
-    (("--config=mtif", "--workdir=W"), "no config file 'mtif' (--config); code_quickstart, conversations, "),
+    (("--config=mtif", "--workdir=W"), "text_game come with the program"),
     (("--config=configs/motif.py:scor", "--workdir=W"), "unknown task 'scor'"),
     ((MOTIF, "--workdir=W", "--stage=colect"), "unknown stage 'colect' (--stage): did you mean 'collect'?"),
     ((MOTIF, "--workdir=W", "--config.collect.num_pair=3"), "did you mean --config.collect.num_pairs?"),

@@ -37,6 +37,7 @@ STRANGER = {
             protocols={"short": "stranger.parts:SHORT"}, stages={"count_pairs": "stranger.parts:STAGE"},
             section="stranger.section:Section", decides=("collect",),
             training_hooks={"steps": "stranger.hook:Steps"}, api={"yard": "stranger.parts:Yard"},
+            sources={"crumbs": "stranger.reward:CRUMBS"},
         )
         """,
     "stranger/section.py": """
@@ -76,6 +77,16 @@ STRANGER = {
             is_complete=lambda config, workdir: (workdir / "counted.txt").exists(), loads_jax=lambda config: False,
             parts={"Counted pairs": "The reward"},
         )
+        """,
+    "stranger/reward.py": """
+        from motif_jax.rewards.registry import SourceKind
+        from motif_jax.rewards.source import RewardSource
+
+        class Crumbs(RewardSource):
+            def rewards(self, rollouts):
+                return rollouts["reward"] * 0 + 1
+
+        CRUMBS = SourceKind(path="stranger.reward:Crumbs", title="a crumb per step", needs_coefficient=False)
         """,
     "stranger/hook.py": """
         from motif_jax.stages.train_policy.hooks import TrainingHook
@@ -142,7 +153,7 @@ def test_a_strangers_package_is_installed_and_used_by_its_names(tmp_path):
     assert (summary["rules"], summary["figures"]["steps"]["mean"]) == ("in three steps", 3)
     training = {
         "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "rollout_length": 8,
-        "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "train_for_env_steps": 256,
+        "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "train_for_env_steps": 256, "sources": "crumbs",
     }  # fmt: skip
     flags = [f"--config.policy.{name}={value}" for name, value in training.items()]
     done = run(environment, *line, *flags, "--stage=train_policy,report", "--config.stranger.factor=5")
@@ -151,6 +162,7 @@ def test_a_strangers_package_is_installed_and_used_by_its_names(tmp_path):
     assert row["stranger/steps"] == row["stranger/rewards"] == row["env_steps"] == 256
     page = (tmp_path / "run/report/index.html").read_text()
     assert "the stranger saw 256 steps" in page
+    assert "1 × a crumb per step" in page
     titles = re.findall("<h2[^>]*>(.*?)</h2>", page)
     assert titles.index("Training the agent") < titles.index("Counted pairs") < titles.index("Preferences")
     code = "import motif_jax, sys; print(motif_jax.yard.name, 'yard' in dir(motif_jax), 'jax' in sys.modules)"
@@ -162,7 +174,7 @@ def test_a_strangers_package_is_installed_and_used_by_its_names(tmp_path):
     assert "--config.stranger.factor=3" in run(environment, "--help=stranger").stdout
     without = run(dict(os.environ), *line, "--dry_run")
     assert without.returncode == 2
-    assert "unknown backend 'optimist'" in without.stderr
+    assert "unknown world 'yard'" in without.stderr
 
 
 @pytest.mark.quick

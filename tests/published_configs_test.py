@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import ROOT, check_stage, get_config
 
+from motif_jax.config.renamed import current_config
 from motif_jax.config.table import flatten, table_of
 from motif_jax.offline.recipes import names, recipe_of
 from motif_jax.policies.decoding import decodings_of, describe_unused
@@ -31,7 +32,8 @@ SAME = {"mean_over_all_tokens": True, "learning_rate_end": 1.0, "warmup_steps": 
 
 
 def reference(world, recipe):
-    return flatten(get_config("ilql.py", f"{world},{recipe},reference").to_dict())
+    file, argument = current_config("ilql", f"{world},{recipe},reference")
+    return flatten(get_config(f"{file}.py", argument).to_dict())
 
 
 def assert_has(config, section, values):

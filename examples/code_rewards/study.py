@@ -28,11 +28,12 @@ import numpy as np
 from llguidance.gbnf_to_lark import any_to_lark
 
 from motif_jax import experiment
+from motif_jax.config.file import find_config
+from motif_jax.contrib.code_rewards.grammar import FUNCTIONS, OPERATORS, as_ebnf
+from motif_jax.contrib.code_rewards.guide import is_plain
+from motif_jax.contrib.code_rewards.names import TEXTS
+from motif_jax.contrib.code_rewards.writers import read_reply
 from motif_jax.files import read_json, write_json
-from motif_jax.rewards.code.grammar import FUNCTIONS, OPERATORS, as_ebnf
-from motif_jax.rewards.code.guide import is_plain
-from motif_jax.rewards.code.names import TEXTS
-from motif_jax.stages.write_reward.writers import read_reply
 from motif_jax.structs import UserError
 from motif_jax.system.startup import set_up_process
 
@@ -41,7 +42,7 @@ LEVELS = {  # world, steps of an episode, program by hand
     "doorkey": ("examples.code_rewards.worlds:DoorKey8", 640, ROOT / "examples/rewards/doorkey.reward"),
     "corridor": ("examples.code_rewards.worlds:KeyCorridor", 270, ROOT / "examples/rewards/keycorridor.reward"),
 }
-ARMS = {  # the writer in words, and values of write_reward; None: no program is written
+ARMS = {  # the writer in words, and values of code_rewards; None: no program is written
     "bare": ("nobody: the game's own reward alone", None),
     "hand": ("by hand", None),
     "scripted": ("the templates", {"writer": "scripted"}),
@@ -123,7 +124,7 @@ class RandomWriter:
 
 def use_writer(arm, seed):
     """Makes the stage write_reward write as this arm does, where its config cannot say it."""
-    from motif_jax.stages.write_reward import job, writers
+    from motif_jax.contrib.code_rewards import job, writers
 
     class FreeWriter(writers.GuidedWriter):
         """The model without the grammar."""
@@ -144,14 +145,14 @@ def use_writer(arm, seed):
 def config_of(options):
     """The experiment of a row, without the reward."""
     world, limit, _ = LEVELS[options.level]
-    config = runpy.run_path(str(ROOT / "configs/code_quickstart.py"))["get_config"]("doorkey")
+    config = runpy.run_path(find_config("code_quickstart"))["get_config"]("doorkey")
     config.seed = options.seed
     config.env.update({"world": world, "max_episode_steps": limit})
     sizes = {"steps": options.record, "proposals": options.proposals, "revisions": options.revisions}
-    config.write_reward.update(sizes | (ARMS[options.arm][1] or {}))
-    if config.write_reward.revisions:
-        config.write_reward.train_for_env_steps, config.write_reward.trainings = options.short, options.trainings
-        config.write_reward.chosen_by = "success,door"
+    config.code_rewards.update(sizes | (ARMS[options.arm][1] or {}))
+    if config.code_rewards.revisions:
+        config.code_rewards.train_for_env_steps, config.code_rewards.trainings = options.short, options.trainings
+        config.code_rewards.chosen_by = "success,door"
     config.policy.update({
         "num_workers": 0, "games_per_worker": 32, "groups": 1, "synchronous": True, "extrinsic_coefficient": 1.0,
         "train_for_seconds": 0.0, "train_for_env_steps": options.steps, "tensorboard": False, **PPO,
@@ -191,7 +192,7 @@ def write_program(config, options, folder):
     """Writes the programs of a row; returns figures of them."""
     if ARMS[options.arm][1] is None:
         return {}
-    if config.write_reward.writer == "model":
+    if config.code_rewards.writer == "model":
         config.annotate.model = options.model
     use_writer(options.arm, options.seed)
     same = options.home / f"{options.level}-{LIKE.get(options.arm)}-{options.seed}/write_reward"

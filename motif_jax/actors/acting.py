@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.worker import ENDED, GAME, Ended, FilledSlot, Request, read_rows
+from motif_jax.actors.worker import GAME, Ended, FilledSlot, Request, read_rows
 from motif_jax.envs.world import waited
 from motif_jax.structs import ArraySpec
 from motif_jax.system.metrics import Timers
@@ -48,8 +48,6 @@ def make_batch(
         arrays = {key: np.concatenate([array[full.slot] for full in fulls], 1) for key, array in pool.rollouts.items()}
         arrays[GAME] = np.concatenate([games_of(pool, full) for full in fulls])[None]  # [1, B]
         episodes = [pool.ended(full) for full in fulls]
-        if pool.layout.alike > 1:
-            arrays[ENDED] = first_ends(episodes, pool.layout.group_size)
         if not hold:
             for full in fulls:
                 pool.release(full)
@@ -63,15 +61,6 @@ def games_of(pool: ActorPool, slot: FilledSlot | Request) -> np.ndarray:
     """Returns the indices in the whole pool of the games in a slot. [E]"""
     size = pool.layout.group_size
     return (slot.worker * pool.layout.groups + slot.group) * size + np.arange(size)
-
-
-def first_ends(episodes: list[list[Ended]], size: int) -> np.ndarray:
-    """Returns number and steps of the first episode that ended in each column; -1 for none. [2, B]"""
-    ends = np.full((2, len(episodes), size), -1, np.int64)
-    for slot, ended in enumerate(episodes):
-        for _, game, info in reversed(ended):
-            ends[:, slot, game] = info.episode, info.steps
-    return ends.reshape(2, -1)
 
 
 # ---- loops
@@ -213,11 +202,10 @@ class SyncLoop:
     def __init__(
         self, pool: ActorPool, policy: BatchedPolicy, rollouts: int,
         place: Callable[[Arrays], Any] = lambda arrays: arrays,
-        begin: Callable[[np.ndarray], None] = lambda games: None,
     ):  # fmt: skip
-        """See `AsyncLoop`; `begin` receives the indices of games whose rollouts begin. [B]"""
+        """See `AsyncLoop`."""
         self.pool, self._policy, self._rollouts, self._place = pool, policy, rollouts, place
-        self._begin, self.timers = begin, Timers()
+        self.timers = Timers()
         # By worker and group; a restarted worker's replaces the old one.
         self._requests: dict[tuple[int, int], Request] = {}
         self._round: list[FilledSlot] = []  # of this round
@@ -234,14 +222,18 @@ class SyncLoop:
             self._fulls += sorted(self._round)
             self._round = []
             if len(self._fulls) < self._rollouts:
-                requests = [self._requests[group] for group in sorted(self._requests)]
-                for request in requests:
-                    if not request.step:
-                        self._begin(games_of(self.pool, request))
-                answer(self.pool, requests, self._policy)
+                self.answer([self._requests[group] for group in sorted(self._requests)])
                 self._requests = {}
         taken, self._fulls = self._fulls[: self._rollouts], self._fulls[self._rollouts :]
-        return make_batch(self.pool, taken, self._place, self.timers)
+        return self.batch(taken)
+
+    def answer(self, requests: list[Request]) -> None:
+        """Answers what all groups have asked in a round."""
+        answer(self.pool, requests, self._policy)
+
+    def batch(self, fulls: list[FilledSlot]) -> RolloutBatch:
+        """The batch of these rollouts."""
+        return make_batch(self.pool, fulls, self._place, self.timers)
 
     def __iter__(self) -> Iterator[RolloutBatch]:
         while True:
@@ -314,7 +306,7 @@ class OverlappedLoop(SyncLoop):
             of_group[full[:2]].append(full)
         in_turn = zip(*(of_group[group] for group in sorted(of_group)), strict=True)  # all first ones, all second ones
         self._round, self._turn = [], 0
-        return make_batch(self.pool, list(itertools.chain(*in_turn)), self._place, self.timers)
+        return self.batch(list(itertools.chain(*in_turn)))
 
     def _is_done(self, group: tuple[int, int]) -> bool:
         return sum(full[:2] == group for full in self._round) >= self._share

@@ -38,7 +38,7 @@ from motif_jax.system.errors import find_refusal
 
 MESSAGE_FORMAT = struct.Struct("<BxHi")  # operation, group, slot (or length of the text that follows an ERROR)
 
-GAME, ENDED = "game", "ended"  # arrays that a batch adds to those of its rollouts
+GAME = "game"  # an array that a batch adds to those of its rollouts
 
 
 class Op(enum.IntEnum):
@@ -95,7 +95,8 @@ class Layout(NamedTuple):
     outputs: tuple[tuple[str, ArraySpec], ...] = ()  # the policy's arrays per action
     starts: tuple[tuple[str, ArraySpec], ...] = ()  # the policy's arrays per rollout, from before the first action
     warmup_steps: int = 0  # a game begins with up to this many random actions, so that games do not start in step
-    alike: int = 1  # consecutive episodes that have the same seed, and whose number for the game is the same
+    episodes_per_seed: int = 1  # consecutive episodes that begin alike: with the same seed, and number for the game
+    waits: bool = False  # whether games may get the action WAIT
     leased: bool = False  # the parent gives each group the numbers of its episodes, in `redo`
     record: str = ""  # directory for recordings of every episode (`recorder.RecordedGame`), or ""
 
@@ -105,7 +106,7 @@ class Layout(NamedTuple):
 
     def check_names(self) -> None:
         """Raises UserError if an observation has the name of another array of a pool or a batch."""
-        taken = {*self._replace(observations=()).specs(), GAME, ENDED}
+        taken = {*self._replace(observations=()).specs(), GAME}
         if names := [name for name, _ in self.observations if name in taken]:
             what = f"the world {self.env.get('world')!r} gives an observation called {names[0]!r}, a name that is taken"
             raise UserError(f"{what}: rename it, in gymnasium with a wrapper ({WORLD_FLAG})")
@@ -246,11 +247,10 @@ class Group:
             next_episode=self._next_episode, stepping=self._stepping,
             extra_frames=(*(self.scripted.frames if self.scripted else ()), *shown),
         )  # fmt: skip
-        waits = layout.alike > 1 or any(name == "charge" for name, _ in layout.outputs)
-        if waits and not getattr(self.vector, "can_wait", False):
-            what = f"the games of the world {world.name!r} cannot wait while others play or a controller decides"
+        if layout.waits and not getattr(self.vector, "can_wait", False):
+            what = f"the games of the world {world.name!r} cannot wait, as what acts in them, or their algorithm, asks"
             how = "its vector must skip the action WAIT and set `can_wait`"
-            raise UserError(f"{what}: {how} (--config.policy.options, .algorithm)")
+            raise UserError(f"{what}: {how} (--config.env.world, --config.policy.algorithm)")
         if layout.record and hasattr(self.vector, "replace_games"):
             with_screen = getattr(world, "with_screen", lambda game: game)
             self.vector.replace_games(lambda game: RecordedGame(with_screen(game), Path(layout.record)))
@@ -299,7 +299,7 @@ class Group:
             episode = self._redo[lost] - 1
             self._playing[game] = self._redo[lost]
             self._redo[lost] = 0
-        number = episode // self._layout.alike
+        number = episode // self._layout.episodes_per_seed
         if self.scripted:
             self.scripted.begin(game, self.vector.seed_of(number))
         return number

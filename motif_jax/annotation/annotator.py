@@ -89,6 +89,20 @@ class Annotator(Protocol):
 PAUSE = None  # in a stream of questions: the next question comes later
 
 
+class Draws:
+    """Draws from a stream of questions."""
+
+    def __init__(self, questions: Iterable[Question | None]):
+        self._stream, self.more = iter(questions), True  # `more`: the stream is not used up
+
+    def next(self) -> Question | None:
+        """The next question; None at a pause, and once there are no more."""
+        for question in self._stream:
+            return question
+        self.more = False
+        return None
+
+
 class Incomplete(Exception):
     """The annotator cannot go on; earlier answers are kept. The message gives the reason and the flag to change."""
 

@@ -69,6 +69,7 @@ class CaptionBackend(abc.ABC):
     """A judge of captions, as a section `annotate` of the config describes it; nothing is opened yet."""
 
     title = ""  # in a report's sentences, of a judge that is no model
+    plural = False  # whether this title is a plural: "what the rules like"
     is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
     in_process = False  # holds the memory of the accelerator until this process ends
     by_rules = False  # by the rules of the game's texts, which read texts of any length
@@ -200,7 +201,7 @@ class Lexicon(Annotator):
 class Rules(CaptionBackend):
     """`lexicon`: the rules of the game's texts, in this process."""
 
-    title = "the rules"
+    title, plural = "the rules", True
     by_rules = True
 
     def metadata(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict
 from typing import Any
 
-from motif_jax.annotation.annotator import PAUSE, Incomplete, Question, QuestionAnswer
+from motif_jax.annotation.annotator import Draws, Incomplete, Question, QuestionAnswer
 from motif_jax.annotation.prompts import OPENING, Message, QuestionTemplate, to_answer, verdict_probabilities
 from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.console import clean, print_line
@@ -40,7 +40,6 @@ GIVEN_UP_IN_A_ROW = 20  # questions; then the job stops, because the server is a
 ROUNDING = 0.01  # a log-probability may exceed 0 by this
 MAX_SAID = 2**16  # characters kept of an answer (start and end); the verdict is parsed from the whole text
 PATH, NO_ANSWER = "/chat/completions", "the server gave no answer"
-END, NOT_DRAWN = "end", "not drawn"  # instead of a question: the stream is used up; enough are in flight
 Tokens = tuple[int, int, int]  # of the prompt, of these cached, written
 Reply = tuple[str, Any, Tokens]  # text, log-probabilities (not checked), tokens
 
@@ -74,19 +73,18 @@ class ChatClient:
 
         At a pause it yields the answers that have arrived, and asks for the next question without waiting.
         """
-        stream, failure = iter(questions), None
+        draws, failure = Draws(questions), None
         waiting: set[Future[tuple[Question, QuestionAnswer]]] = set()
         try:
             while True:
-                question: Question | str | None = NOT_DRAWN
-                while failure is None and len(waiting) < self._server.in_flight:
-                    question = next(stream, END)
-                    if not isinstance(question, Question):
-                        break
-                    waiting.add(asyncio.run_coroutine_threadsafe(self._answer(question), self._loop))
-                without_waiting = question is PAUSE or failure is not None
-                done, waiting = wait(waiting, 0 if without_waiting else None, FIRST_COMPLETED)
-                if not done and question is not PAUSE:
+                paused = False
+                while failure is None and len(waiting) < self._server.in_flight and draws.more and not paused:
+                    if question := draws.next():
+                        waiting.add(asyncio.run_coroutine_threadsafe(self._answer(question), self._loop))
+                    else:
+                        paused = draws.more
+                done, waiting = wait(waiting, 0 if paused or failure else None, FIRST_COMPLETED)
+                if not done and not paused:
                     break
                 for future in done:
                     if (error := future.exception()) is not None:

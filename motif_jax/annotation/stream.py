@@ -27,7 +27,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, Pipe
 from typing import Any, NamedTuple
 
-from motif_jax.annotation.annotator import PAUSE, Answered, Asking, AskingCounts, Incomplete, Question, QuestionAnswer
+from motif_jax.annotation.annotator import (
+    PAUSE,
+    Answered,
+    Asking,
+    AskingCounts,
+    Draws,
+    Incomplete,
+    Question,
+    QuestionAnswer,
+)
 from motif_jax.annotation.backends import MODEL_FLAG, CaptionBackend, make_judge, opened
 from motif_jax.structs import UserCodeError, UserError
 
@@ -214,7 +223,6 @@ class Stream:
 
 TOGETHER = 64  # questions in a list: a few seconds of a small model on a CPU
 LISTS = 2  # without answers: the process computes one while the next one waits
-END = "end"  # instead of a question: the stream is used up
 
 
 class OwnProcess:
@@ -243,18 +251,15 @@ class OwnProcess:
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         """Draws questions while there is room for them, and yields answers as they arrive. A pause never waits."""
-        stream, drawn = iter(questions), list[Question]()
-        sent, ended = 0, False  # `sent`: the number of lists without answers
-        while sent or not ended:
-            question = PAUSE if ended or len(drawn) == TOGETHER else next(stream, END)
-            if isinstance(question, Question):
+        draws, drawn, sent = Draws(questions), list[Question](), 0  # `sent`: the number of lists without answers
+        while sent or draws.more:
+            if len(drawn) < TOGETHER and draws.more and (question := draws.next()):
                 drawn.append(question)
                 continue
-            ended = ended or question == END
             if drawn and sent < LISTS:
                 self._send(drawn)
                 drawn, sent = [], sent + 1
-            if sent and (ended or len(drawn) == TOGETHER or self._pipe.poll()):
+            if sent and (not draws.more or len(drawn) == TOGETHER or self._pipe.poll()):
                 sent -= 1
                 yield from self._receive()
 

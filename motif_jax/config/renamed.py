@@ -18,20 +18,59 @@ RENAMED = {  # the old name: the new one
     "policy.drrn.max_tokens": "drrn.max_tokens",
     "policy.replay.capacity": "drrn.capacity",
     "policy.replay.minibatch_size": "drrn.minibatch_size",
+    "policy.grpo.group_size": "group_advantages.group_size",
+    "policy.grpo.divide_by": "group_advantages.divide_by",
+    "policy.grpo.mean_over": "group_advantages.mean_over",
+    "policy.grpo.ratio": "group_advantages.ratio",
+    "policy.grpo.clip_high": "group_advantages.clip_high",
+    "policy.grpo.reference_coefficient": "group_advantages.reference_coefficient",
+    "policy.grpo.step_weight": "group_advantages.step_weight",
     "policy.online.audit_every_steps": "audit.every_steps",
     "policy.online.vectors": "words.vectors",
     "policy.online.lessons_early": "policy.online.updates_early",
     "policy.online.lessons_late": "policy.online.updates_late",
     "policy.pay": "policy.intrinsic_form",
+    "policy.options": "options.rewards",
+    "policy.controller": "options.controller",
+    "policy.controller_chooses": "options.controller_chooses",
+    "policy.control.length": "options.length",
+    "policy.control.discount": "options.discount",
+    "policy.control.bootstrap_on_switch": "options.bootstrap_on_switch",
+    "policy.control.exploration": "options.exploration",
+    "policy.control.anneal_exploration_to": "options.anneal_exploration_to",
+    "policy.control.heads": "options.heads",
+    "policy.control.coefficients": "options.coefficients",
+    "policy.control.sum_to_one": "options.sum_to_one",
     "evaluate.beside": "evaluate.baselines",
-    "write_reward.told": "write_reward.feedback",
+    "write_reward.told": "code_rewards.feedback",
+    "write_reward.writer": "code_rewards.writer",
+    "write_reward.goal": "code_rewards.goal",
+    "write_reward.grammar": "code_rewards.grammar",
+    "write_reward.texts": "code_rewards.texts",
+    "write_reward.proposals": "code_rewards.proposals",
+    "write_reward.revisions": "code_rewards.revisions",
+    "write_reward.attempts": "code_rewards.attempts",
+    "write_reward.feedback": "code_rewards.feedback",
+    "write_reward.players": "code_rewards.players",
+    "write_reward.steps": "code_rewards.steps",
+    "write_reward.pairs": "code_rewards.pairs",
+    "write_reward.minutes": "code_rewards.minutes",
+    "write_reward.train_for_env_steps": "code_rewards.train_for_env_steps",
+    "write_reward.trainings": "code_rewards.trainings",
+    "write_reward.chosen_by": "code_rewards.chosen_by",
 }
 CHOICES = {  # by the new name of a value: its old choices, and the new ones
     "annotate.order": {"as_now": "by_caption"},
-    "policy.control.heads": {"in_effect": "active"},
+    "options.heads": {"in_effect": "active"},
     "policy.intrinsic_form": {"reward": "thresholded", "share": "relative"},
     "policy.online.when_down": {"go_on": "continue"},
     "train_values.start": {"new_trunk": "fresh_trunk", "new": "fresh"},
+}
+CONFIGS = {  # a config and the first word of its argument: the config that it is now, and a word for its argument
+    ("ilql", "dialogue"): ("guessing", ""),
+    ("ilql", "comments"): ("comments", ""),
+    ("ilql_quickstart", "dialogue"): ("guessing", "small"),
+    ("ilql_quickstart", "comments"): ("comments", "small"),
 }
 FLAG = re.compile(r"(--?(?:no)?config\.)([^=]*)(=.*)?", re.DOTALL)
 
@@ -45,6 +84,15 @@ def current_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Values by their old or new names, with the new ones."""
     renamed = {RENAMED.get(name, name): value for name, value in values.items()}
     return {name: current_choice(name, value) for name, value in renamed.items()}
+
+
+def current_config(name: str, argument: str) -> tuple[str, str]:
+    """The name and argument of today's config for those of a shipped one."""
+    first, _, rest = argument.partition(",")
+    if (name, first) not in CONFIGS:
+        return name, argument
+    new, added = CONFIGS[name, first]
+    return new, ",".join(filter(None, (rest, added))) or "ilql"
 
 
 def current_flag(word: str) -> str:

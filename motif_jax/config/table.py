@@ -92,6 +92,10 @@ class Flag(Kind):
         return "True or False"
 
 
+class OfPlugin(str):
+    """A choice that a plugin adds; docs/config.md leaves it out."""
+
+
 @dataclass(frozen=True)
 class Text(Kind):
     """One of `choices`, or any text that is valid in files, terminals and other programs.
@@ -365,11 +369,20 @@ def _chapter(name: str, section: Tables) -> str:
         for key, value in values.items():
             if value.group == group:
                 default = f"`{_default(value)}`" if _default(value) else "empty"
-                cells = f"`{key}`", default, value.about + _use(value), str(value.kind)
+                cells = f"`{key}`", default, value.about + _use(value), str(_of_program(value.kind))
                 marked = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
                 rows.append(f"| {' | '.join(marked)} | {'yes' if value.decides else ''} |")
         parts += [group, "\n".join(rows)]
     return "\n\n".join(parts)
+
+
+def _of_program(kind: Kind) -> Kind:
+    """The kind without the choices that plugins add."""
+    if isinstance(kind, List):
+        return replace(kind, of=_of_program(kind.of))
+    if isinstance(kind, Text):
+        return replace(kind, choices=tuple(one for one in kind.choices if not isinstance(one, OfPlugin)))
+    return kind
 
 
 def _default(value: Value) -> str:

@@ -19,7 +19,18 @@ from motif_jax.envs.own_code import OPTIONS_FLAG, owner
 from motif_jax.envs.sequential import SequentialWorld
 from motif_jax.envs.text_game import TextGame
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import CAPTIONS, CHOICE, TEXT, GameSeed, SeedStream, World, game_seed, to_row, to_text
+from motif_jax.envs.world import (
+    CAPTIONS,
+    CHOICE,
+    TEXT,
+    GameSeed,
+    SeedStream,
+    World,
+    game_seed,
+    meanings_of,
+    to_row,
+    to_text,
+)
 from motif_jax.envs.worlds import make_world, parse_options
 from motif_jax.structs import ArraySpec, Turn, UserError
 
@@ -85,7 +96,7 @@ class ChoicesWorld(SequentialWorld, World):
         if not isinstance(self.inner, TextWorld):
             raise UserError(f"the world {game!r} is played by actions already, and not by writing ({OPTIONS_FLAG})")
         self.name, self.about, self.figures = self.inner.name, self.inner.about, self.inner.figures
-        self.texts, self.window = self.inner.texts, window
+        self.texts, self.window, self.meanings = self.inner.texts, window, meanings_of(self.inner)
         self.action_names = _moves(self.inner, game)
         self.width = (2 * window + 1) * (max(self.inner.written, self.inner.heard) + 1)  # bytes of the longest prompt
         self.specs = {"prompt": ArraySpec((self.width,), "uint8", TEXT)} | CAPTIONS

@@ -26,7 +26,7 @@ from motif_jax.config.table import Text, shown
 from motif_jax.envs.own_code import WORLD_FLAG, fitted, message_of
 from motif_jax.envs.sequential import SequentialGame, SequentialWorld
 from motif_jax.envs.world import CAPTIONS, CHOICE, GREY, ActionSpace, GameSeed, Pieces, Screen, Viewpoint, draw_screen
-from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, UserError
+from motif_jax.structs import BYTE_VALUES, IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, EndStatus, Meaning, UserError
 
 LARGEST = float(np.finfo(np.float32).max)
 COLOURS = 16  # of a world's screen
@@ -322,8 +322,9 @@ class GymWorld(SequentialWorld):
     about: str = ""  # description of the game for a language model; "": made from its id
     kinds: Mapping[str, str] = {}  # of observations whose kind cannot be inferred from their space: networks/kinds.py
     figures: Mapping[str, type] = {}  # numbers of an episode, returned by `measure`: name -> bool, int or float
+    meanings: tuple[Meaning, ...] = ()  # what pages say about them
     texts: Path | None = None  # directory with goals, prompts and rules about this game
-    numbers: Mapping[str, tuple[str, int]] = {}  # names for reward programs; these three: `world.Viewpoint`
+    numbers: Mapping[str, tuple[str, int]] = {}  # names of numbers; these three: `world.Viewpoint`
     viewpoints: Mapping[str, Viewpoint] = {}
     still: tuple[str, ...] = ()
     picture: str = AUTO  # "rgb_array" or "ansi": the environment's render mode; "": only `screen`

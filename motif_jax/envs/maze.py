@@ -16,7 +16,7 @@ from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld, without_arguments
 from motif_jax.envs.world import GREY, WHITE, Pieces
-from motif_jax.structs import EndStatus
+from motif_jax.structs import EndStatus, Meaning
 
 MAZE = (
     "#############",
@@ -133,6 +133,8 @@ class MazeWorld(TextWorld):
     name = "maze"
     about = "a maze, through which the agent walks by writing its moves"
     figures = {"distance": int, "others": int}  # noqa: RUF012  (moves from the start to the goal; other texts)
+    meanings = (Meaning("distance", note="moves from the start to the goal"),
+                Meaning("others", "other texts", "that are no moves", better="lower"))  # fmt: skip
     written, heard = 16, 64
     moves = tuple(MOVES)
     makers = {"optimal": without_arguments(shortest_way)}  # noqa: RUF012

@@ -20,7 +20,7 @@ import numpy as np
 
 from motif_jax.captions import WIDTH
 from motif_jax.console import suggest
-from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, UserError
+from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, Meaning, UserError
 
 # Seeds of games: (run seed, stream, episode) -> the seeds of NetHack's generators and of a scripted player.
 #
@@ -109,7 +109,7 @@ def spell(action: np.ndarray) -> str:
 
 
 CHOICE = ArraySpec((), "int32")  # an action: an index into `World.action_names`
-WAIT = -1  # in place of an action: the game stands still while a policy's controller decides
+WAIT = -1  # in place of an action: the game stands still
 TEXT = "text"  # kind of an array of UTF-8 padded with zeros, also of a written action (`text_action`)
 MESSAGE = {
     "message": ArraySpec((WIDTH,), "uint8"),  # padded with zeros
@@ -130,13 +130,13 @@ class Screen(NamedTuple):
 
 
 class Viewpoint(NamedTuple):
-    """The agent's cell in a grid, from which `distance` of reward programs counts.
+    """The agent's cell in a grid, from which distances count.
 
-    A world may say more for programs (rewards/code/names.py), in attributes that are not part of the protocol:
+    A world may name what it shows, for whoever reads it by name, in attributes that are not part of the protocol:
 
         numbers     names of numbers in its observations: {"gold": ("blstats", 13)}
         viewpoints  of its grids: {"image": Viewpoint(3, 6, plane=0)}
-        still       the names that `still()` compares: ("row", "column"); by default those of `reads`, without captions
+        still       names of what is equal after a step in which nothing happened: ("row", "column")
     """
 
     row: int | str  # along the grid's first axis of cells; or the name of one of the world's numbers
@@ -189,6 +189,7 @@ class World(Protocol):
         own_game(env)                 name and flag of a user's code that the world runs (own_code.py)
         scripted(name)                makes a scripted player of `players`, other than "random"
         words, probes                 texts with all words of its prompts; fixed prompts, which training logs
+        meanings                      what pages say about its figures, a `Meaning` for each, in the order of the page
         varies                        whether its values can vary in evaluation (protocols.py)
         packages, character           what datasets record of the game
         library                       which library games load, in a line
@@ -235,6 +236,11 @@ class World(Protocol):
 
     def plays(self, metadata: Mapping[str, Any]) -> str:
         """Returns why a policy with this checkpoint metadata cannot play in this world; "" if it can."""
+
+
+def meanings_of(world: Any) -> tuple[Meaning, ...]:
+    """What a world says about its figures."""
+    return tuple(getattr(world, "meanings", ()))
 
 
 def text_action(width: int) -> ArraySpec:

@@ -17,7 +17,7 @@ from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.own_code import OPTIONS_FLAG, WORLD_FLAG, load_class, reported
 from motif_jax.envs.world import CAPTIONS, World, is_text, space_of, suggest
 from motif_jax.names import WORLDS, find
-from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
+from motif_jax.structs import ArraySpec, EpisodeInfo, Meaning, UserError
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class WorldSection:
 
     world: str = value(
         "nethack",
-        Text(),
-        f"{', '.join(WORLDS)}; or module:Class (docs/games.md)",
+        Text(tuple(WORLDS), own=True),
+        "the game, or your own as module:Class (docs/games.md)",
         decides=True,
     )
     options: str = value("{}", Text(longest=4000), "options of text worlds and of module:Class, as JSON", decides=True)
@@ -44,6 +44,7 @@ FORMS: dict[str, tuple[type, ...]] = {  # of the attributes of a world; a text w
     "name": (str,), "about": (str,), "action": (ArraySpec,), "figures": (Mapping,), "specs": (Mapping,),
     "action_names": NAMES, "reads": NAMES, "pairs": NAMES, "players": NAMES, "texts": (Path, type(None)),
 }  # fmt: skip
+SIDES = ("", "higher", "lower")
 ALWAYS_RECORDED = (  # values of the section; others are omitted at their defaults
     "task", "screen", "max_episode_steps", "penalty_mode", "penalty_step", "character", "reference_time_limit",
     "reference_sober",
@@ -145,6 +146,12 @@ def _check_interface(world: World, name: str) -> None:
         if type(key) is not str or key in TAKEN or kind not in (bool, int, float):
             wanted = f"the name must not be taken, and it is a bool, int or float ({WORLD_FLAG})"
             raise UserError(f"the world {name!r} has a figure {key!r}: {wanted}")
+    meanings = getattr(world, "meanings", ())
+    for one in meanings if isinstance(meanings, NAMES) else [meanings]:
+        is_meaning = isinstance(one, Meaning) and all(isinstance(text, str) for text in one[:5])
+        if not (is_meaning and one.name in world.figures and one.better in SIDES):
+            wanted = f"must be a Meaning (structs.py) of a figure, whose better side is higher or lower ({WORLD_FLAG})"
+            raise UserError(f"{shown(one)} in 'meanings' of the world {name!r} {wanted}")
     space, single = space_of(world), is_text(world.action) or not world.action.shape
     if not (single if space is None else space.spec == world.action):
         wanted = "CHOICE, or text_action(), or the spec of its `action_space`"

@@ -44,7 +44,7 @@ class Track(NamedTuple):
     z: np.ndarray  # normalised learnt reward
     intrinsic: np.ndarray  # learnt reward that the agent receives, before its coefficient
     odds: np.ndarray | None = None  # probabilities of all actions, if they are few. [T, A]
-    charge: np.ndarray | None = None  # the number of the option in charge, of a policy with options. int32
+    chooser: np.ndarray | None = None  # the number of who chose the action, if there are several. int32
 
 
 class EpisodeMessages(NamedTuple):

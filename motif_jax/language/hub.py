@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 CONFIG, GENERATION, TEMPLATE = "config.json", "generation_config.json", "chat_template.jinja"
 TENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
+ADAPTER = "adapter_config.json"  # of additions to the model, in formats of plugins
 SHARD = 5 * 10**9  # maximum bytes of a written file of tensors
 HEAD = "lm_head.weight"
 FLOATS = ("F32", "BF16", "F16", "F64")  # safetensors' names of types
@@ -198,7 +199,12 @@ def find_files(name: str | Path) -> ModelFiles:
     """The files of the model of this name, by the first reader that knows their format."""
     path = locate_model(name)
     found = (import_named(reader)(path) for reader in READERS.values())
-    return next(filter(None, found), None) or HubFiles(path)
+    if files := next(filter(None, found), None):
+        return files
+    if os.path.exists(path / ADAPTER):  # False for names too long
+        what = f"{str(path)!r} has an adapter, {ADAPTER!r}, which no reader of adapters that is installed reads"
+        raise UserError(f"{what}: write the model with the adapter merged, or remove the adapter")
+    return HubFiles(path)
 
 
 class HubFiles:

@@ -43,8 +43,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.devices.mesh import DATA, total
-from motif_jax.learner.settings import GroupSettings, Settings, find_algorithm
-from motif_jax.networks.actions import Gaussian
+from motif_jax.learner.settings import Settings
+from motif_jax.networks.actions import ActionSpace, Gaussian, gaussian, split, unsquash
 
 
 class VTrace(NamedTuple):
@@ -136,8 +136,8 @@ class Rollouts(NamedTuple):
     terminated: jax.Array  # [T, B] bool
     truncated: jax.Array  # [T, B] bool
     reward_inputs: dict[str, jax.Array]  # of the intrinsic reward; may be empty. [T, B, ...]
-    control: Any = ()  # choices of a policy with options, by name (options.py). [T, B] each
-    group: Any = ()  # of grpo and gigpo (below): `played` and `visit`, [T, B], and perhaps `index`, [1, N]
+    recorded: Any = ()  # what acts records of each step beside this, by name (`Acting.recorded`). [T, B] each
+    own: Any = ()  # what the algorithm's way to play adds (`Playing.arrange`), of any length. [..., B] each
     schedule_position: Any = ()  # of the batch, in updates; (): the learner's version. [1, B] float32
 
 
@@ -155,8 +155,7 @@ class Samples(NamedTuple):
     reward: jax.Array  # [T, B]
     valid: jax.Array  # [T, B] bool
     targets: Targets | None = None
-    weight: jax.Array | None = None  # of each step in means; None: the valid ones count the same. [T, B]
-    reference: jax.Array | None = None  # logits of the policy at the start. [T, B, A]
+    own: Any = None  # what an algorithm adds for its loss. [T, B, ...] each
 
 
 def with_targets(data: Samples, params: Any, frozen: Any, unroll: Unroll, settings: Settings) -> Samples:
@@ -240,16 +239,6 @@ def calls_of(steps: int, games: int, parts: int, settings: Settings, most: int =
     return np.concatenate([calls + part * (calls.max() + 1) for part in range(parts)], 1)
 
 
-# Advantages relative to a group of episodes that begin alike: GRPO (arXiv 2402.03300) and GiGPO (arXiv 2505.10978).
-#
-# A batch has one episode of each game. G neighbouring columns are a group: their episodes have the same seed, and were
-# played by the same policy. With R, the sum of an episode's rewards, and R_t, the discounted sum from step t on:
-#
-#     grpo     A_t = (R - mean) / deviation                                   over the group's episodes
-#     gigpo    A_t = the same + step_weight (R_t - mean of R_t) / deviation   over the group's visits of the same moment
-#
-# There is no critic. A group whose episodes have equal returns has advantages of 0.
-
 FLOOR = 1e-4  # least divisor of advantages, so that nearly equal returns do not explode
 
 
@@ -271,82 +260,6 @@ def relative(values: jax.Array, counted: jax.Array, ids: jax.Array, number: int,
     return jnp.where(counted & (count > 1), distance, 0.0)
 
 
-def group_advantages(
-    reward: jax.Array, played: jax.Array, visit: jax.Array, settings: Settings, group: GroupSettings
-) -> jax.Array:
-    """The advantage of each step, 0 where nothing was played. [T, B]
-
-    `played`: the steps of complete groups, before their episodes' ends. [T, B] bool
-    `visit`: equal for equal moments of a group, and below T * G. [T, B] int32
-    """
-    chex.assert_equal_shape([reward, played, visit])
-    steps, columns = reward.shape
-    reward = jnp.where(played, reward, 0.0)
-    group_of = jnp.arange(columns) // group.group_size
-    by_deviation = group.divide_by == "deviation"
-    of_episode = relative(reward.sum(0), played.any(0), group_of, columns, by_deviation)
-    advantages = jnp.where(played, of_episode, 0.0)
-    if find_algorithm(settings.algorithm).compares_visits:
-        ids = (group_of * steps * group.group_size + visit).reshape(-1)
-        remaining = sums_back(reward, jnp.full_like(reward, settings.discount)).reshape(-1)
-        of_step = relative(remaining, played.reshape(-1), ids, steps * columns, by_deviation)
-        advantages += group.step_weight * of_step.reshape(steps, columns)
-    return advantages
-
-
-def weights(played: jax.Array, group: GroupSettings, num_minibatches: int) -> jax.Array:
-    """The weight of each step in the loss, for all minibatches together `num_minibatches`. [T, B] bool -> [T, B]
-
-    mean_over: "steps" of the batch; "episodes": the mean over an episode's steps, then over episodes; "limit": the sum
-    over an episode's steps, divided by the time limit, then the mean over episodes.
-    """
-    length = played.sum(0)
-    per_episode: Any = {"steps": 1, "episodes": jnp.maximum(length, 1), "limit": len(played)}[group.mean_over]
-    share = played.astype(jnp.float32) / per_episode
-    divisor = share.sum() if group.mean_over == "steps" else (length > 0).sum().astype(jnp.float32)
-    return num_minibatches * share / jnp.maximum(total(divisor), 1)
-
-
-def with_group_targets(
-    data: Samples, frozen: Any, reference: Any, unroll: Unroll, settings: Settings, group: GroupSettings
-) -> Samples:
-    """Adds advantages and weights to samples, and the reference policy's logits; called inside a mapped function.
-
-    Samples of a policy without memory become one row of the steps that were played. `rollouts.group` has `played` and
-    `visit`, and `index`, the places of these steps among the T * B of this device, filled up with -1. [1, N]
-    """
-    rollouts, groups, (steps, columns) = data.rollouts, data.rollouts.group, data.reward.shape
-    played = groups["played"]
-    advantages = group_advantages(data.reward, played, groups["visit"], settings, group)
-    valid = data.valid & played
-    target = sums_back(jnp.where(played, data.reward, 0.0), jnp.full_like(data.reward, settings.discount))
-    targets = Targets(VTrace(target, advantages), advantages)
-    observations = {name: array[:-1] for name, array in rollouts.observations.items()}
-    rollouts = rollouts._replace(observations=observations, first=rollouts.first[:-1], reward_inputs={}, group=())
-    weight: Any = weights(valid, group, settings.num_minibatches)
-    data = Samples(rollouts, data.reward, valid, targets, weight)
-    if "index" in groups:
-        index = groups["index"][0]
-
-        def take(array: jax.Array) -> jax.Array:
-            return array.reshape(steps * columns, *array.shape[2:])[index][None]
-
-        data = jax.tree.map(take, data._replace(rollouts=rollouts._replace(core=jnp.zeros((steps, columns, 0)))))
-        weight = data.weight
-        data = data._replace(valid=data.valid & (index >= 0), weight=jnp.where(index >= 0, weight, 0.0))
-    if not group.reference_coefficient:
-        return data
-    batch = data.rollouts
-    logits, _ = unroll(reference, frozen, batch.observations, batch.first, batch.core[0])
-    return data._replace(reference=jax.lax.stop_gradient(logits))
-
-
-def log_ratio_of_episodes(log_ratio: jax.Array, valid: jax.Array) -> jax.Array:
-    """The mean over each column's valid steps, for ratios of whole episodes (GSPO, arXiv 2507.18071). [T, B] each"""
-    mean = jnp.where(valid, log_ratio, 0.0).sum(0) / jnp.maximum(valid.sum(0), 1)
-    return jnp.broadcast_to(mean, log_ratio.shape)
-
-
 # ---- the loss and its terms
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(32)  # of the mean over a standard normal variable
@@ -355,7 +268,7 @@ LOG_2PI = math.log(2 * math.pi)
 
 
 class Head(NamedTuple):
-    """One choice of the policy: an action or, with options, what a controller chooses. [T, B] each"""
+    """One choice of the policy: an action, a part of one, or another thing that what acts chooses. [T, B] each"""
 
     log_pi: jax.Array  # the policy's log probability of what was chosen, 0 at steps without effect
     log_mu: jax.Array  # the acting policy's
@@ -392,6 +305,16 @@ def numbers_head(new: Gaussian, old: Gaussian, taken: jax.Array) -> Head:
     return Head(log_density(new, taken), log_density(old, taken), squashed_entropies(new).sum(-1), divergence)
 
 
+def heads_of(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> tuple[Head, ...]:
+    """The choices of each step, under the policy with these logits and under the acting one."""
+    if space and not space.sizes:
+        return (numbers_head(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
+    if space is None:
+        return (choice_head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
+    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
+    return tuple(choice_head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts)
+
+
 def log_density(distribution: Gaussian, u: jax.Array) -> jax.Array:
     """[..., D] -> [...]"""
     z = (u - distribution.mean) * jnp.exp(-distribution.log_scale)
@@ -416,8 +339,8 @@ class LossInputs(NamedTuple):
     old_value: jax.Array  # of the acting policy
     target: jax.Array  # of the value, without gradient
     advantage: jax.Array  # normalised if configured, without gradient
-    weight: jax.Array  # of `weigh`
-    reference: jax.Array | None = None  # log probabilities of the policy at the start, of grpo and gigpo. [T, B, A]
+    weight: jax.Array  # of the algorithm's `weigh`
+    own: Any = None  # of `Samples`
 
     def of_head(self, samples: jax.Array, head: Head) -> jax.Array:
         """This device's part of the mean over the steps at which a choice took effect. [T, B] -> []"""
@@ -425,12 +348,11 @@ class LossInputs(NamedTuple):
 
 
 def sum_of_terms(
-    policy_loss: jax.Array, inputs: LossInputs, settings: Settings, exploration_coefficient: jax.Array,
-    group: GroupSettings | None = None,
-) -> tuple[jax.Array, dict[str, jax.Array]]:  # fmt: skip
+    policy_loss: jax.Array, inputs: LossInputs, settings: Settings, exploration_coefficient: jax.Array
+) -> tuple[jax.Array, dict[str, jax.Array]]:
     """Returns this device's part of the loss, and of the metrics: the loss, its terms by name, the entropy. [] each
 
-    `exploration_coefficient` is annealed. `group`: of grpo and gigpo, which have no critic.
+    `exploration_coefficient` is annealed.
     """
     value_error = value_loss(inputs.value, inputs.old_value, inputs.target, inputs.weight, settings.clip_value)
     entropies = [inputs.of_head(head.entropy, head) for head in inputs.heads]
@@ -438,13 +360,9 @@ def sum_of_terms(
     exploration_loss = add(-entropy if head.scale is None else head.scale * -entropy for head, entropy in explored)
     terms = {
         "policy_loss": policy_loss,
-        "value_loss": (0.0 if group else settings.value_coefficient) * value_error,
+        "value_loss": settings.value_coefficient * value_error,
         "exploration_loss": exploration_loss * exploration_coefficient,
     }
-    if group and inputs.reference is not None:
-        (log_all,) = (head.log_all for head in inputs.heads)
-        divergence = part_of_mean((jnp.exp(log_all) * (log_all - inputs.reference)).sum(-1), inputs.weight)
-        terms["reference_loss"] = group.reference_coefficient * divergence
     loss = add(terms.values())
     return loss, terms | {"loss": loss, "entropy": add(entropies)}
 
@@ -497,8 +415,10 @@ def normalise(advantages: jax.Array, counted: jax.Array, floor: float = 1e-3) ->
     return (advantages - mean) / jnp.maximum(std, floor)
 
 
-def clamped_ratio(log_ratio: jax.Array, limits: tuple[float, float]) -> jax.Array:
-    """Returns pi / mu clamped to limits, with zero gradient outside."""
+def clamped_ratio(log_ratio: jax.Array, limits: tuple[float, float] | None) -> jax.Array:
+    """Returns pi / mu clamped to limits, with zero gradient outside; None: not clamped."""
+    if limits is None:
+        return jnp.exp(log_ratio)
     # clipped before exp, because exp of a large number has an infinite gradient, even if it is masked later
     return jnp.exp(jnp.clip(log_ratio, *map(math.log, limits)))
 

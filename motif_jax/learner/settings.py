@@ -13,7 +13,7 @@ from motif_jax.names import ALGORITHMS, SCHEDULES
 from motif_jax.structs import UserError
 
 FLAG = "--config.policy.algorithm"
-RATIO_RANGE = (0.05, 20.0)  # of APPO, as in sample-factory
+RATIO_RANGE = (0.05, 20.0)  # of pi / mu in APPO, as in sample-factory
 FINITE_RANGE = (1e-9, 1e9)  # of the others, only to avoid overflow
 
 
@@ -24,8 +24,7 @@ class LearnerSection:
     algorithm: str = deciding(
         "appo",
         Text(tuple(ALGORITHMS), own=True),
-        "appo: V-trace, clipped surrogate; impala: V-trace policy gradient; grpo, gigpo: advantages within groups; or "
-        "your own as module:Class",
+        "appo: V-trace, clipped surrogate; impala: V-trace policy gradient; or your own as module:Class",
     )
     num_epochs: int = deciding(1, Whole(1, 1_000_000), "passes over a batch")
     num_minibatches: int = deciding(1, Whole(1), "minibatches per pass")
@@ -78,23 +77,6 @@ class Settings(LearnerSection):
     total_updates: int = 0  # 0: nothing is annealed
 
 
-@dataclass(frozen=True)
-class GroupSettings:
-    """The groups of grpo and gigpo."""
-
-    group_size: int = deciding(8, Whole(2, 65_536), "episodes per group, which share a seed")
-    divide_by: str = deciding("deviation", Text(("deviation", "nothing")), "divisor of the advantages in a group")
-    mean_over: str = deciding(
-        "steps",
-        Text(("steps", "episodes", "limit")),
-        "mean of the loss: of all steps; of episodes; of episodes, whose sums are divided by rollout_length",
-    )
-    ratio: str = deciding("step", Text(("step", "episode")), "probability ratios of steps, or their means in episodes")
-    clip_high: float = deciding(0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: as below, clip_ratio")
-    reference_coefficient: float = deciding(0.0, Number(0, 1e6), "weight of divergence from the first policy; 0: none")
-    step_weight: float = deciding(1.0, Number(0, 1e6), "gigpo: weight of advantages among visits of the same moment")
-
-
 class Learning(NamedTuple):
     """The inputs of `Algorithm.make_learner`."""
 
@@ -102,32 +84,25 @@ class Learning(NamedTuple):
     mesh: Any
     settings: Settings
     shape_rewards: Any  # update.ShapeRewards
-    control: Any  # learner.options.Control of a policy with options, or None
 
 
 class Algorithm(abc.ABC):
     """Everything that is particular about an algorithm. JAX is loaded only in methods: checks ask for the rest."""
 
     on_policy = False  # games wait while it learns
-    in_groups = False  # it compares episodes that begin alike
-    compares_visits = False  # in groups: also steps from the same moment
-    from_replay = False  # minibatches are drawn from a buffer
+    own_minibatches = False  # single steps are divided into minibatches in a way of its own, as from a buffer
     cuts_steps = False  # without memory, minibatches consist of single steps
 
-    @property
-    def learns_options(self) -> bool:
-        return False
-
-    def check(self, config: Any, limit: int, hosts: int, options: bool) -> None:  # noqa: B027  (most check nothing)
+    def check(self, config: Any, limit: int, hosts: int) -> None:  # noqa: B027  (most check nothing)
         """Raises UserError for values of the config that cannot work; `limit`: steps of an episode."""
 
-    def splits_steps(self, section: Any, memory: bool) -> bool:
+    def splits_steps(self, config: Any, memory: bool) -> bool:
         """Whether minibatches consist of single steps, not of a batch's columns (rollouts of games)."""
         return self.cuts_steps and not memory
 
-    def group(self, section: Any) -> GroupSettings | None:
-        """The settings of groups of episodes; None for an algorithm without groups."""
-        return section.grpo if self.in_groups else None
+    def make_playing(self, plain: Any, config: Any, mesh: Any) -> Any:
+        """How its games are played: `plain`, a `Playing` of stages/train_policy/parts.py, or one of a subclass."""
+        return plain
 
     @abc.abstractmethod
     def make_learner(self, config: Any, world: Any, learning: Learning) -> tuple[Any, Any]:
@@ -135,28 +110,34 @@ class Algorithm(abc.ABC):
 
 
 class PolicyGradient(Algorithm):
-    """An algorithm whose optimizer steps are those of update.py."""
+    """An algorithm whose optimizer steps are those of update.py; algorithms.py has what most of them share."""
 
-    ratio_range: tuple[float, float] | None = FINITE_RANGE  # limits of pi / mu; None: it is not clamped
-
-    def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings, group: Any) -> Any:
+    def once_per_update(self, data: Any, state: Any, frozen: Any, unroll: Any, settings: Settings) -> Any:
         """Adds to `losses.Samples` what all optimizer steps of an update share."""
         return data
 
     @abc.abstractmethod
-    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, control: Any) -> Any:
+    def ratio(self, log_ratio: Any, data: Any) -> Any:
+        """pi / mu of each of `losses.Samples`, from its logarithm. [T, B]"""
+
+    @abc.abstractmethod
+    def targets(self, data: Any, values: Any, ratio: Any, settings: Settings, acting: Any) -> Any:
         """The `losses.Targets` of an optimizer step, from `losses.Samples` after `once_per_update`.
 
-        `values`: of all observations, by the trained policy, [T + 1, B]; with options (`options.Control`) [T + 2, B].
-        `ratio`: pi / mu. [T, B]
+        `values`: of all observations, by the trained policy, as `Acting.unrolled` gives them: [T + 1, B], or more rows
+        for what acts in another way (`acting`). `ratio`: pi / mu. [T, B]
         """
 
     @abc.abstractmethod
-    def policy_loss(self, inputs: Any, settings: Settings, group: GroupSettings | None) -> Any:
-        """This device's part of the loss of the policy, from `losses.LossInputs`. []"""
+    def weigh(self, data: Any) -> Any:
+        """The weight of each of `losses.Samples` in means over those of all devices. [T, B]"""
 
-    def bounds(self, settings: Settings, group: GroupSettings | None) -> tuple[float, float]:
-        """Ratios beyond which `policy_loss` is clipped, for the metric `fraction_clipped`."""
+    @abc.abstractmethod
+    def loss(self, inputs: Any, settings: Settings, exploration_coefficient: Any) -> tuple[Any, dict[str, Any]]:
+        """This device's part of the loss and of metrics, from `losses.LossInputs`, as of `losses.sum_of_terms`."""
+
+    def bounds(self, settings: Settings) -> tuple[float, float]:
+        """Ratios beyond which the loss is clipped, for the metric `fraction_clipped`."""
         return 0.0, math.inf
 
 

@@ -19,10 +19,9 @@ import optax
 from motif_jax.devices.mesh import DATA, total
 from motif_jax.envs.world import WAIT
 from motif_jax.learner import losses
-from motif_jax.learner.losses import Rollouts, Samples, Unroll, log_ratio_of_episodes, minibatch
-from motif_jax.learner.options import Control
-from motif_jax.learner.settings import GroupSettings, PolicyGradient, Settings, find_algorithm
-from motif_jax.networks.actions import ActionSpace, gaussian, split, unsquash
+from motif_jax.learner.acting import ALONE, Acting
+from motif_jax.learner.losses import Rollouts, Samples, Unroll, minibatch
+from motif_jax.learner.settings import PolicyGradient, Settings, find_algorithm
 from motif_jax.schedules import schedule
 
 Metrics = dict[str, jax.Array]
@@ -45,7 +44,6 @@ class LearnerState(NamedTuple):
     params: Any
     optimizer: Any
     version: jax.Array  # updates done. int32
-    reference: Any = ()  # the parameters at the start, if the policy is to stay near them
 
 
 def make_optimizer(settings: Settings) -> optax.GradientTransformation:
@@ -54,11 +52,10 @@ def make_optimizer(settings: Settings) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(settings.max_gradient_norm), adam)
 
 
-def init_state(params: Any, settings: Settings, group: GroupSettings | None = None) -> LearnerState:
+def init_state(params: Any, settings: Settings) -> LearnerState:
     """Makes the state before the first update."""
-    reference = jax.tree.map(jnp.copy, params) if group and group.reference_coefficient else ()
     optimizer_state = jax.jit(make_optimizer(settings).init)(params)  # one program, not one per shape of a parameter
-    return LearnerState(params, optimizer_state, jnp.zeros((), jnp.int32), reference)
+    return LearnerState(params, optimizer_state, jnp.zeros((), jnp.int32))
 
 
 def position_of(rollouts: Rollouts, version: jax.Array) -> jax.Array:
@@ -94,19 +91,20 @@ def descend(
 
 
 def make_policy_update(
-    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, control: Control | None = None,
-    space: ActionSpace | None = None, group: GroupSettings | None = None,
+    unroll: Unroll, shape_rewards: ShapeRewards, settings: Settings, acting: Acting = ALONE,
+    algorithm: PolicyGradient | None = None,
 ) -> Callable[..., Any]:  # fmt: skip
     """Makes the learner's step, for `mesh.map_update(update, mesh, batch_axis=1, num_constants=1)`.
 
-    `control`: for a policy with options. `space`: for actions of several choices or numbers. `group`: for grpo, gigpo.
+    `acting`: what acts; by default the policy alone, with single choices. `algorithm`: one with values of its own;
+    None: that of the settings.
 
-    Returns `update(state, frozen, rollouts) -> (state, metrics)`, where `frozen` are the network's untrained
-    parameters: one pass over the rollouts per epoch, in minibatches of every M-th rollout. If a loss, gradient or
-    parameter is not finite, `metrics["finite"]` is 0. In this case, or without valid samples, parameters and optimizer
-    are not changed. The version counts every call.
+    Returns `update(state, frozen, rollouts) -> (state, metrics)`, where `state` has the fields of `LearnerState`, and
+    `frozen` are the network's untrained parameters: one pass over the rollouts per epoch, in minibatches of every M-th
+    rollout. If a loss, gradient or parameter is not finite, `metrics["finite"]` is 0. In this case, or without valid
+    samples, parameters and optimizer are not changed. The version counts every call.
     """
-    algorithm = find_algorithm(settings.algorithm)
+    algorithm = algorithm or find_algorithm(settings.algorithm)  # type: ignore[assignment]
     assert isinstance(algorithm, PolicyGradient)
 
     def update(state: LearnerState, frozen: Any, rollouts: Rollouts) -> tuple[LearnerState, Metrics]:
@@ -120,7 +118,7 @@ def make_policy_update(
         valid = lag < settings.max_policy_lag
         data = Samples(rollouts, rewards.total, valid)
         with jax.named_scope("targets"):
-            data = algorithm.once_per_update(data, state, frozen, unroll, settings, group)
+            data = algorithm.once_per_update(data, state, frozen, unroll, settings)
         if (num_steps := settings.num_epochs * settings.num_minibatches) == 1:
             new, metrics = step(state, frozen, position, data)
         else:
@@ -134,7 +132,7 @@ def make_policy_update(
             if algorithm.on_policy:  # the effect of all steps; and 0 up to rounding
                 metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
                 metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
-        metrics |= over_all(data.valid if group else valid, lag, rewards, rollouts.action)
+        metrics |= over_all(data.valid, lag, rewards, rollouts.action)
         good = (metrics["finite"] > 0) & (metrics["valid_fraction"] > 0)
         state = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, state)
         return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
@@ -144,11 +142,9 @@ def make_policy_update(
         rate = learning_rate(settings, position, state.optimizer)
         share, updates = settings.anneal_exploration_to, settings.total_updates
         exploration = schedule("linear", settings.exploration_coefficient, share, updates)
-        coefficient = of_controller = jnp.float32(exploration(position))
-        if control:
-            of_controller = control.exploration_after(position, updates)
+        coefficient = jnp.float32(exploration(position))
         gradient = jax.grad(loss, has_aux=True)
-        gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, of_controller)
+        gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, position)
         with jax.named_scope("optimizer"):
             gradients, means = total((gradients, means))
             optimizer = make_optimizer(settings)
@@ -158,56 +154,37 @@ def make_policy_update(
         return state._replace(params=params, optimizer=optimizer_state), metrics
 
     def loss(
-        params: Any, frozen: Any, data: Samples, coefficient: jax.Array, of_controller: jax.Array
+        params: Any, frozen: Any, data: Samples, coefficient: jax.Array, position: jax.Array
     ) -> tuple[jax.Array, tuple[Metrics, Metrics]]:
         """Returns this device's parts of the loss and of averaged metrics, and metrics of all devices' samples.
 
-        `coefficient`, `of_controller`: of the exploration term; the second is of the controller's heads.
+        `coefficient`: of the exploration term. `position`: in the schedules.
         """
         batch, steps = data.rollouts, len(data.reward)
-        observations, first = control.with_behaviour(batch) if control else (batch.observations, batch.first)
-        logits, values = unroll(params, frozen, observations, first, batch.core[0])
-        chex.assert_equal_shape([values[: steps + 1], batch.first])
-        chex.assert_equal_shape([logits[:steps], batch.logits])
-        chex.assert_type([logits, values], jnp.float32)
-        if control:
-            heads = control.chosen(logits[:steps], batch, of_controller)
-        else:
-            heads = heads_of(space, logits[:steps], batch)
+
+        def read(observations: dict[str, jax.Array], first: jax.Array) -> tuple[jax.Array, jax.Array]:
+            logits, values = unroll(params, frozen, observations, first, batch.core[0])
+            chex.assert_equal_shape([values[: steps + 1], batch.first])
+            chex.assert_equal_shape([logits[:steps], batch.logits])
+            chex.assert_type([logits, values], jnp.float32)
+            return logits[:steps], values
+
+        heads, values = acting.unrolled(read, batch, position, settings)
         log_pi, log_mu = losses.add(head.log_pi for head in heads), losses.add(head.log_mu for head in heads)
-        log_ratio = log_pi - log_mu
-        if group and group.ratio == "episode":
-            log_ratio = log_ratio_of_episodes(log_ratio, data.valid)
-        limits = algorithm.ratio_range
-        ratio = losses.clamped_ratio(log_ratio, limits) if limits else jnp.exp(log_ratio)
+        ratio = algorithm.ratio(log_pi - log_mu, data)
         with jax.named_scope("step_targets"):
-            (targets, advantages), used = algorithm.targets(data, values, ratio, settings, control)
-        value, reference = values[:steps], data.reference  # [T, B]
+            (targets, advantages), used = algorithm.targets(data, values, ratio, settings, acting)
+        value = values[:steps]  # [T, B]
         with jax.named_scope("loss"):
             inputs = losses.LossInputs(
                 heads=heads, log_pi=log_pi, log_mu=log_mu, ratio=ratio, value=value, old_value=batch.value,
-                target=targets, advantage=used,
-                weight=losses.weigh(data.valid) if data.weight is None else data.weight,
-                reference=None if reference is None else jax.nn.log_softmax(reference),
+                target=targets, advantage=used, weight=algorithm.weigh(data), own=data.own,
             )  # fmt: skip
-            policy_loss = algorithm.policy_loss(inputs, settings, group)
-            summed, means = losses.sum_of_terms(policy_loss, inputs, settings, coefficient, group)
-        means |= losses.distances(inputs, *algorithm.bounds(settings, group))
+            summed, means = algorithm.loss(inputs, settings, coefficient)
+        means |= losses.distances(inputs, *algorithm.bounds(settings))
         return summed, (means, losses.spread(ratio, value, targets, advantages, data.valid))
 
     return update
-
-
-def heads_of(space: ActionSpace | None, logits: jax.Array, batch: Rollouts) -> tuple[losses.Head, ...]:
-    """The choices of each step, under the policy with these logits and under the acting one."""
-    if space and not space.sizes:
-        return (losses.numbers_head(gaussian(logits), gaussian(batch.logits), unsquash(space, batch.action)),)
-    if space is None:
-        return (losses.choice_head(jax.nn.log_softmax(logits), jax.nn.log_softmax(batch.logits), batch.action),)
-    parts = zip(split(space, logits), split(space, batch.logits), jnp.moveaxis(batch.action, -1, 0), strict=True)
-    return tuple(
-        losses.choice_head(jax.nn.log_softmax(new), jax.nn.log_softmax(old), taken) for new, old, taken in parts
-    )
 
 
 def check(rollouts: Rollouts) -> None:
@@ -216,7 +193,7 @@ def check(rollouts: Rollouts) -> None:
     chex.assert_tree_shape_prefix(rollouts.observations, (num_steps + 1, batch))
     chex.assert_shape(rollouts.first, (num_steps + 1, batch))
     chex.assert_shape(rollouts.core, (1, batch, None))
-    not_steps = ("observations", "first", "core", "group")
+    not_steps = ("observations", "first", "core", "own")
     others = {name: part for name, part in rollouts._asdict().items() if name not in not_steps}
     chex.assert_tree_shape_prefix(others, (num_steps, batch))
 

@@ -29,7 +29,7 @@ FILM = "film"  # the same, but texts modulate the encoders of grids (`policy.Fil
 # Networks that are made from specs, and the kinds of observations that they need. Users' encoders read the same.
 BY_SPECS: dict[str, set[str]] = {GENERAL: set(), FILM: {"grid", "text"}}
 LANGUAGE = "language"  # a language model (policies/language_policy.py)
-BEHAVIOUR = "behaviour"  # the observation of the behaviour in charge (actions.py)
+BEHAVIOUR = "behaviour"  # the observation that what acts adds: which of several the network plays (`Acting.behaviours`)
 PROMPT = "prompt"  # the observation of PROMPT_NETWORKS: UTF-8 padded with zeros
 # The observations of all other networks.
 FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}

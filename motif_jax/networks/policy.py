@@ -466,7 +466,7 @@ class FilmEncoder(GeneralEncoder):
 #         def __init__(self, specs, *, dtype, rngs): ...    # specs: {name: ArraySpec} of the observations
 #         def __call__(self, observations): ...             # {name: [N, ...]} -> [N, features]
 #
-# The memory, the heads and options follow it, as in the general network. docs/own-network.md has an example.
+# The memory and the heads follow it, as in the general network. docs/own-network.md has an example.
 
 ROWS = 2  # of the observations that are encoded to learn the number of features
 
@@ -532,7 +532,7 @@ def calls(path: str) -> contextlib.AbstractContextManager[None]:
 
 
 GENERAL_CORE = 128
-BEHAVIOUR_FEATURES = 64  # features of who is in charge
+BEHAVIOUR_FEATURES = 64  # features of BEHAVIOUR alone
 ENCODERS = {GENERAL: GeneralEncoder, FILM: FilmEncoder}  # of the networks BY_SPECS
 
 

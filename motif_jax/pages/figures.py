@@ -1,6 +1,6 @@
 """Figures of training and of evaluated players: titles, order, records of players, tables, charts, and statistics.
 
-A figure that WORDS does not contain is shown under the name that its world gives it.
+What is said about a figure is the world's (`Meaning`); one about which nothing is said is shown under its name.
 """
 
 from __future__ import annotations
@@ -15,69 +15,78 @@ import numpy as np
 from motif_jax.pages.blocks import Interval, asset, cell, data_script, esc, exact, noted, of_intervals, table
 from motif_jax.pages.charts import COLOURS, Band, Point, bars, reach, spark, track
 from motif_jax.screens import PALETTE
+from motif_jax.structs import Meaning
 
-WORDS = {  # of the evaluation's figures: title and note
-    "return": ("the game's return", ""), "score": ("score", "at the end"),
-    "max_depth": ("deepest level", ""), "gold": ("gold", "at the end"),
-    "experience_level": ("experience level", "at the end"), "progression": ("progression", "BALROG's, in percent"),
-    "scout": ("squares seen", ""), "steps": ("steps", "until the end"), "success": ("success", "share of episodes"),
-    "intrinsic_return": ("learnt return", "what the preferences reward"),
-}  # fmt: skip
-HIGHER_IS_BETTER = WORDS.keys() - {"steps"} | {"kills"}
-COMPARED = ("score", "intrinsic_return", "gold", "max_depth", "experience_level", "success")  # on the first screen
+GENERAL = (  # of the figures of every world; worlds say those of their own
+    Meaning("return", "the game's return", better="higher"),
+    Meaning("steps", note="until the end"),  # see `better`
+    Meaning("success", note="share of episodes", better="higher"),
+    Meaning("intrinsic_return", "learnt return", "what the preferences reward", better="higher"),
+)
+Meanings = tuple[Meaning, ...]  # of a world's figures, in the order of the page
 Curve = tuple[str, str, str]  # metric of training, title, note
-CURVES: tuple[Curve, ...] = (
+CURVES: tuple[Curve, ...] = (  # first these two, then those of the world's figures
     ("episode/intrinsic_return", "Learnt return", "per episode"),
     ("episode/return", "The game's return", "per episode"),
-    *(
-        (f"episode/{name}", WORDS[name][0].capitalize(), WORDS[name][1])
-        for name in ("score", "gold", "max_depth", "experience_level", "progression", "success")
-    ),
+    ("episode/success", "Success", "share of episodes"),
     ("episode/steps", "Length", "steps per episode"),
     ("train/entropy", "Entropy", "of the policy"),
     ("steps_per_s", "Speed", "steps/s"),
 )
-UNSHOWN = (  # without a curve
-    "count", "all", "share_death", "share_ended", "share_aborted", "ascended", "turns", "depth", "scout", "family",
-    "bot_steps",
-)  # fmt: skip
+COUNTS = ("count", "all", "share_death", "share_ended", "share_aborted")  # of episodes; without a curve
 
 
-def words(figure: str) -> tuple[str, str]:
+def meaning_of(figure: str, own: Meanings) -> Meaning:
+    """What is said about a figure; `own`: of the world's figures."""
+    known = next((one for one in (*own, *GENERAL) if one.name == figure), Meaning(figure))
+    return known._replace(title=known.title or figure.replace("_", " "))
+
+
+def words(figure: str, own: Meanings) -> tuple[str, str]:
     """The title of a figure, and a note on it."""
-    return WORDS.get(figure) or (figure.replace("_", " "), "")
+    known = meaning_of(figure, own)
+    return known.title, known.note
 
 
-def in_order(figures: Iterable[str]) -> list[str]:
-    """The figures in the order of the page: those that WORDS does not contain stand after the return."""
-    order = list(WORDS)
-    return sorted(dict.fromkeys(figures), key=lambda figure: order.index(figure) if figure in WORDS else 0.5)
+def in_order(figures: Iterable[str], own: Meanings) -> list[str]:
+    """The figures in the order of the page: the return, those about which nothing is said, the world's, the others."""
+    first, *last = GENERAL
+    order = [first.name, "", *(one.name for one in (*own, *last))]
+    return sorted(dict.fromkeys(figures), key=lambda figure: order.index(figure if figure in order else ""))
 
 
-def better(figure: str, figures: Iterable[str]) -> str:
-    """Whether "higher" or "lower" is better; "" if that is not known, as for the figures of a user's own world.
+def better(figure: str, figures: Iterable[str], own: Meanings) -> str:
+    """Whether "higher" or "lower" is better; "" if that is not known, as where a world says nothing about its figure.
 
     `figures` are all measured ones: fewer steps are better where episodes can succeed.
     """
     if figure == "steps":
         return "lower" if "success" in figures else ""
-    return "higher" if figure in HIGHER_IS_BETTER or figure.startswith("success_") else ""  # of a family of missions
+    return "higher" if figure.startswith("success_") else meaning_of(figure, own).better  # of a family of missions
 
 
-def compared(figures: Iterable[str]) -> list[str]:
+def in_place_of_return(figures: Iterable[str], own: Meanings) -> str:
+    """The world's figure that says better than the return how good a game was; "" without one."""
+    measured = {*figures}
+    return next((one.name for one in own if one.verb and one.name in measured), "")
+
+
+def compared(figures: Iterable[str], own: Meanings) -> list[str]:
     """The figures for the comparison with random play on the first screen, the most informative first."""
-    names = list(figures)
-    own = [name for name in in_order(names) if name not in WORDS and name not in UNSHOWN]
-    first = [*own, *COMPARED] if "score" not in names else list(COMPARED)
-    return [name for name in first if name in names] + (["return"] if "score" not in names else [])
+    names = in_order(figures, own)
+    every = {one.name for one in GENERAL}
+    world = [name for name in names if name not in every and meaning_of(name, own).compared]
+    general = ["intrinsic_return", "success", *([] if in_place_of_return(names, own) else ["return"])]
+    return [*world, *(name for name in general if name in names)]
 
 
-def curves_of(metrics: Iterable[str]) -> list[Curve]:
+def curves_of(metrics: Iterable[str], own: Meanings) -> list[Curve]:
     """The curves of training for these metrics, in the order of the page."""
-    shown = {name for name, *_ in CURVES} | {f"episode/{name}" for name in UNSHOWN}
-    own = sorted(name for name in set(metrics) - shown if name.startswith("episode/"))
-    titles = ((name, words(name.removeprefix("episode/"))[0].capitalize(), "") for name in own)
-    return [*CURVES[:2], *titles, *CURVES[2:]]
+    shown = {name for name, *_ in CURVES} | {f"episode/{name}" for name in COUNTS}
+    names = sorted(name.removeprefix("episode/") for name in {*metrics} - shown if name.startswith("episode/"))
+    of_world = {name: meaning_of(name, own) for name in in_order(names, own)}
+    curves = [(f"episode/{name}", one.title.capitalize(), one.note) for name, one in of_world.items() if one.curve]
+    return [*CURVES[:2], *curves, *CURVES[2:]]
 
 
 def curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
@@ -124,16 +133,17 @@ class Player(NamedTuple):
     did: Mapping[str, Interval] = {}  # per episode
     ends: Mapping[str, int] = {}
     returns: Mapping[str, Interval] = {}  # of the reward sources beside the learnt reward, by name
-    terms: Mapping[str, Mapping[str, Interval]] = {}  # returns of the terms of reward programs, by source and text
+    terms: Mapping[str, Mapping[str, Interval]] = {}  # returns of terms, of sources that are sums
     sources: Mapping[str, Any] = {}  # metadata of these sources; the same metadata means the same rewards
     aims: tuple[str, ...] = ()  # behaviours that the game's goals ask for
     protocol: str = ""  # the rules of its games; "": those of the workdir
-    rules: str = ""  # the same in words: by the rules of BALROG's BabyAI
+    rules: str = ""  # the same in words: "by the rules of ..."
     decoding: HowDecoded | None = None  # of a policy that writes
     recipe: str = ""  # the algorithm that learnt its values
     repeatable: bool = True  # whether its games can be repeated exactly
-    option: str = ""  # the option that plays alone, of a policy with options
+    variant: str = ""  # of the policy that plays; "": the policy itself
     name: str = ""  # of its directory
+    meanings: Meanings = ()  # of the world's figures
 
     @property
     def kind(self) -> str:
@@ -169,7 +179,7 @@ def arranged(by_directory: Mapping[str, Player]) -> Players:
         scripted = player.path == ""
         best = -player.mean_return if player.decoding and player.figures.get("return") else 0.0
         is_random = scripted and player.name.startswith("random")
-        return player.path != ".", is_random, scripted, -player.step, best, bool(player.option), player.greedy
+        return player.path != ".", is_random, scripted, -player.step, best, bool(player.variant), player.greedy
 
     players: Players = {"": []}
     for player in sorted((player._replace(name=name) for name, player in by_directory.items()), key=order):
@@ -178,13 +188,18 @@ def arranged(by_directory: Mapping[str, Player]) -> Players:
 
 
 def own_of(players: Sequence[Player]) -> Player | None:
-    """The workdir's policy, at its latest evaluated checkpoint; not one of its options."""
-    return next((one for one in players if one.path == "." and not one.option), None)
+    """The workdir's policy, at its latest evaluated checkpoint; not a variant of it."""
+    return next((one for one in players if one.path == "." and not one.variant), None)
 
 
 def chance_of(players: Sequence[Player]) -> Player | None:
     """Random play."""
     return next((player for player in players if player.name.removesuffix(f"-{player.protocol}") == "random"), None)
+
+
+def meanings_of(players: Iterable[Player]) -> Meanings:
+    """What the worlds of these players say about their figures."""
+    return tuple(dict.fromkeys(one for player in players for one in player.meanings))
 
 
 def label(player: Player) -> str:
@@ -193,7 +208,7 @@ def label(player: Player) -> str:
         name = "the policy" if player.path == "." else player.name.rpartition("-beta")[0]
         return f"{name}, beta {player.beta:g}{'' if player.kind == 'sample' else f', {player.kind}'}"
     if player.path == ".":
-        how = f", {player.option}{'' if '=' in player.option else ' alone'}" if player.option else ""
+        how = f" as {player.variant}" if player.variant else ""
         return f"the agent{how}{', greedy' if player.greedy else ''}, step {player.step:,}"
     name = player.name.removesuffix(f"-{player.protocol}")
     return {"random": "random play", "explorer": "the explorer", "bot": "the bot"}.get(name, name)
@@ -202,12 +217,13 @@ def label(player: Player) -> str:
 def figures_table(named: Sequence[tuple[str, Player]]) -> str:
     """A table with a row per figure and a column per player."""
     names, players = zip(*named, strict=True)
+    own = meanings_of(players)
     one_reward = len({player.reward for player in players}) == 1
     figures: list[FigureRow] = []
-    for figure in in_order(figure for player in players for figure in player.figures):
+    for figure in in_order((figure for player in players for figure in player.figures), own):
         intervals = [player.figures.get(figure) for player in players]
         if any(interval and interval.mean for interval in intervals):
-            figures.append((*words(figure), intervals, figure != "intrinsic_return" or one_reward))
+            figures.append((*words(figure, own), intervals, figure != "intrinsic_return" or one_reward))
     for source in {source: None for player in players for source in player.returns}:
         alike = all(player.sources.get(source) == players[0].sources.get(source) for player in players)
         intervals = [player.returns.get(source) for player in players]

@@ -160,8 +160,8 @@ class Mixture:
         games, seed = workers * games_per_worker, seed + progress["next_episode"]
         for checkpoint in self.checkpoints:
             model, metadata, _ = load(checkpoint.path, checkpoint.step, world, flag, trusted)
-            if model.options:
-                raise UserError(f"the policy in {checkpoint.path!r} has options, and cannot collect data ({flag})")
+            if model.acting.waits:
+                raise UserError(f"the games of the policy in {checkpoint.path!r} wait: it cannot collect data ({flag})")
             network = json.dumps(metadata["model"], sort_keys=True)
             if network not in networks:
                 networks[network] = PolicyPlayer(model, games, self._group_size, seed)

@@ -24,14 +24,15 @@ from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import find_saved, is_release, usable
 from motif_jax.envs.own_code import owner
-from motif_jax.envs.world import WAIT, ActionSpace, plain_shape, select_specs, space_from
+from motif_jax.envs.world import ActionSpace, plain_shape, select_specs, waited
 from motif_jax.envs.worlds import make_world
-from motif_jax.networks.actions import CHOICES, OptionHeads, draw
-from motif_jax.networks.kinds import BEHAVIOUR, FIXED, find_prompt_network, from_record, is_own
+from motif_jax.learner.acting import ALONE, CHOOSER, Acting, acting_of
+from motif_jax.networks.actions import draw
+from motif_jax.networks.kinds import FIXED, find_prompt_network, from_record, is_own
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.rewards.learnt_source import Reward
-from motif_jax.rewards.registry import Weights, behaviours_of, find_behaviour, mixtures, named
-from motif_jax.rewards.source import PATHS, RewardSources, sources_from
+from motif_jax.rewards.registry import is_built_in
+from motif_jax.rewards.source import RewardSources, sources_from
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.metrics import Timers
 
@@ -60,23 +61,27 @@ class Model(NamedTuple):
     # step) -> the same, laid out so that the calls take less work
     pack: Callable[[Observations, np.ndarray], Observations] | None = None
     chunk: int = 0  # prompts that `unroll` reads at a time; 0: all
-    options: OptionHeads | None = None  # of a policy with options
-    space: ActionSpace | None = None  # of actions that are several choices or numbers
+    acting: Acting = ALONE  # what chooses the actions from the outputs
+
+    @property
+    def space(self) -> ActionSpace | None:
+        """The space of actions that are several choices or numbers."""
+        return self.acting.space
 
 
 def make_policy_model(spec: Mapping[str, Any], seed: int | None) -> Model:
     """Makes a network; its `nnx.Param` are trained, its other variables are `frozen`.
 
     `spec`: network, num_actions, dtype; for networks that are made from specs, also `reads`, the specs of their
-    observations by name; for a policy with options, `options` (`OptionPlan.record`); for actions of several choices or
-    numbers, `action_space` (`ActionSpace.record`); for networks that read prompts, under their name, see
-    language_policy.py. `seed`: None: a checkpoint will replace the initial parameters.
+    observations by name; for actions of several choices or numbers, `action_space` (`ActionSpace.record`); what acts
+    in another way (`Acting.record`) and networks that read prompts have their own under their names. `seed`: None: a
+    checkpoint will replace the initial parameters.
     """
+    acting = acting_of(spec)
     if network := find_prompt_network(spec["network"]):
-        return Model(**network.fields(spec, seed))
-    specs, plan, actions = from_record(spec.get("reads", {})), spec.get("options"), spec["num_actions"]
-    heads = heads_of(plan, actions) if plan else None
-    outputs, behaviours = (sum(heads.sizes), heads.behaviours) if heads else (actions, 0)
+        return Model(**network.fields(spec, seed), acting=acting)
+    specs, actions = from_record(spec.get("reads", {})), spec["num_actions"]
+    outputs, behaviours = actions + acting.more_outputs, acting.behaviours
 
     def make() -> PolicyNetwork:
         dtype, rngs = jnp.dtype(spec["dtype"]), nnx.Rngs(seed or 0)
@@ -100,16 +105,7 @@ def make_policy_model(spec: Mapping[str, Any], seed: int | None) -> Model:
         return nnx.merge(graph, params, frozen).prepare()
 
     sizes = module.core_size, actions
-    return Model(params, prepare, step, unroll, module.reads, *sizes, frozen, options=heads, space=space_from(spec))
-
-
-def heads_of(plan: Mapping[str, Any], actions: int) -> OptionHeads:
-    """The heads for a checkpoint's plan of options (`OptionPlan.record`)."""
-    names, lengths, coefficients = plan["names"], tuple(plan["lengths"]), plan.get("coefficients", ())
-    if not coefficients:
-        return OptionHeads(actions, len(names), lengths)
-    weights = mixtures(tuple(coefficients), len(names), plan["sum_to_one"])
-    return OptionHeads(actions, len(weights), lengths, weights, len(coefficients))
+    return Model(params, prepare, step, unroll, module.reads, *sizes, frozen, acting=acting)
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
@@ -150,7 +146,7 @@ def read_policy(
         model = make_policy_model(spec, None)
         params = rebuild(model.params, leaves_by_path(saved["learner"]["params"]), directory)
         frozen = rebuild(model.frozen, leaves_by_path(saved.get("frozen", ())), directory)
-        built_in = [name for name, one in metadata["sources"].items() if one["class"] in PATHS]
+        built_in = [name for name, one in metadata["sources"].items() if is_built_in(one["class"])]
         arrays = {name: array for name, array in saved.get("sources", {}).items() if name in built_in}
         check_parameters({"sources": arrays}, directory)  # arrays of users' sources may have any value
         return model._replace(params=params, frozen=frozen), metadata, sources_from(metadata, saved, trusted)
@@ -172,36 +168,33 @@ class PlayerParameters(NamedTuple):
 class PolicyPlayer:
     """An `actors.acting.BatchedPolicy` that acts for all requesting games in one compiled step."""
 
-    def __init__(
-        self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False,
-        only: int | Weights | None = None,
-    ):  # fmt: skip
+    def __init__(self, model: Model, num_games: int, group_size: int, seed: int, greedy: bool = False):
         """Starts every game with an empty recurrent state, and uses the model's parameters until `swap`.
 
         `num_games`, `group_size`: of the pool, and of each of its groups. `greedy`: take the most probable action
-        instead of sampling. `only`: the option or the mixture that plays alone; None: the controller chooses.
+        instead of sampling.
         """
         self.reads, self._encode = model.reads, model.encode
-        heads, number = model.options, ArraySpec((), "int32")
+        acting, number = model.acting, ArraySpec((), "int32")
         results = {
             "action": model.space.spec if model.space else number,
-            "logits": ArraySpec((sum(heads.sizes) if heads else model.num_actions,), "float32"),
-            "value": ArraySpec((), "float32"), **dict.fromkeys(CHOICES if heads else (), number),
-        }  # fmt: skip
+            "logits": ArraySpec((model.num_actions + acting.more_outputs,), "float32"),
+            "value": ArraySpec((), "float32"),
+            **acting.recorded,
+        }
         self._record = np.dtype([(name, spec.dtype, spec.shape) for name, spec in results.items()])  # of a game
         self.outputs = {name: spec for name, spec in results.items() if name != "action"} | {"version": number}
-        self.starts = {"core": ArraySpec((model.core_size,), "float32")}
+        self.starts, self.waits = {"core": ArraySpec((model.core_size,), "float32")}, acting.waits
         self.timers = Timers()  # the owner may replace these by its own
         self._prepare, self._frozen = jax.jit(model.prepare), jax.device_put(model.frozen)
         self._played = self.prepare(model.params, 0)
         self._coming: collections.deque[PlayerParameters] = collections.deque()
         self._apart = jax.default_backend() != "cpu"  # inputs and results are transferred
         self._num_games, self._group_size = num_games, group_size
-        self._cores: Any = jnp.zeros((num_games + 1, model.core_size))  # the last row is for padding
-        if heads:
-            self._cores = (self._cores, *jnp.zeros((2, num_games + 1), jnp.int32))
+        kept = jnp.zeros((acting.remembers, num_games + 1), jnp.int32)
+        self._memory: Any = jnp.zeros((num_games + 1, model.core_size)), *kept  # the last row is for padding
         self._key, self.calls = jax.random.key(seed), 0  # the number of calls, which numbers the random draws
-        acts = functools.partial(play, model.step, model.space, heads, only, greedy)
+        acts = functools.partial(play, model.step, acting, greedy)
 
         def step(
             leaves: tuple[jax.Array, ...], memory: Any, key: jax.Array, sent: Any, layout: Layout | None
@@ -251,7 +244,7 @@ class PolicyPlayer:
             inputs = self._encode(observations)
         call = np.int32(self.calls), inputs, first, games
         sent, layout = pack(call) if self._apart else (call, None)
-        self._cores, before, made = self._step(leaves, self._cores, self._key, sent, layout)
+        self._memory, before, made = self._step(leaves, self._memory, self._key, sent, layout)
         if self._apart:
             made.copy_to_host_async()  # the device sends the results as soon as it has them
         self.calls += 1
@@ -278,40 +271,29 @@ def padded_size(count: int, group_size: int) -> int:
 
 
 def play(
-    step: Callable, space: ActionSpace | None, heads: OptionHeads | None, only: int | Weights | None, greedy: bool,
-    weights: tuple[Any, Any, Any], memory: Any, key: jax.Array, call: jax.Array, observations: dict[str, jax.Array],
-    first: jax.Array, games: jax.Array,
+    step: Callable, acting: Acting, greedy: bool, weights: tuple[Any, Any, Any], memory: Any, key: jax.Array,
+    call: jax.Array, observations: dict[str, jax.Array], first: jax.Array, games: jax.Array,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Acts once in some games, with `weights` = (params, frozen, prepared).
 
-    `memory`: of all games, the recurrent states [N, core_size]. With options, games WAIT while the controller decides,
-    and `memory` has two more arrays, [N] int32: who is in charge of the next step, and game steps until the controller
-    is. Returns the new memory, the previous recurrent states of these games, actions, logits, values, and with options
-    the choices, in the order of CHOICES.
+    `memory`: of all games, the recurrent states [N, core_size], and what `acting` keeps, [N] int32 each. Returns the
+    new memory, the previous recurrent states of these games, actions, logits, values, and what else is recorded.
     """
     params, frozen, prepared = weights
     key = jax.random.fold_in(key, call)
-    if heads is None:
-        before = memory[games]
-        logits, values, after = step(params, frozen, observations, first, before, prepared)
-        return memory.at[games].set(after), before, draw(space, key, logits, greedy), logits, values
-    before, in_charge, steps_left = (array[games] for array in memory)
-    charge = jnp.where(first, heads.options, in_charge)
-    mixture = only if isinstance(only, tuple) else None
-    if only is not None:
-        charge = jnp.full_like(charge, only if isinstance(only, int) else 0)
-    seen = {**observations, BEHAVIOUR: heads.behaviour(charge, mixture)}
-    logits, values, after = step(params, frozen, seen, first, before, prepared)
-    parts = enumerate(heads.split(logits))
-    drawn, *chosen = [draw(None, jax.random.fold_in(key, number), part, greedy) for number, part in parts]
-    option, length = heads.joint(chosen)
-    decides = charge == heads.options
-    left = jnp.where(decides, jnp.array(heads.lengths, jnp.int32)[length], steps_left - 1)
-    following = jnp.where(decides, option, jnp.where(left > 0, charge, heads.options))
-    changed = zip(memory, (after, following, left), strict=True)
-    memory = tuple(array.at[games].set(rows) for array, rows in changed)
-    actions = jnp.where(decides, WAIT, drawn)
-    return memory, before, actions, logits, values, charge, following, drawn, option, length
+    before, *kept = (array[games] for array in memory)
+
+    def look(seen: Mapping[str, Any]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        return step(params, frozen, seen, first, before, prepared)
+
+    def choose(logits: jax.Array, number: int | None) -> jax.Array:
+        if number is None:
+            return draw(acting.space, key, logits, greedy)
+        return draw(None, jax.random.fold_in(key, number), logits, greedy)
+
+    made, after = acting.act(look, choose, observations, first, kept)
+    memory = tuple(array.at[games].set(rows) for array, rows in zip(memory, after, strict=True))
+    return memory, before, *made
 
 
 def _pad(array: np.ndarray, size: int, value: Any) -> np.ndarray:
@@ -352,39 +334,6 @@ def join(arrays: Sequence[jax.Array], types: Sequence[str]) -> jax.Array:
     return jnp.concatenate([jax.lax.bitcast_convert_type(row, jnp.int32) for row in rows], 1)
 
 
-class EpisodePlayer(PolicyPlayer):
-    """For grpo and gigpo: plays one episode of each game in a rollout, after which the game waits for the others.
-
-    The network does not read games that wait.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._begins, self._over = np.zeros((2, self._num_games), bool)
-
-    def begin(self, games: np.ndarray) -> None:
-        self._begins[games] = True
-
-    def __call__(self, observations: dict[str, np.ndarray], first: np.ndarray, games: np.ndarray) -> Acted:
-        begins = self._begins[games]
-        over = (self._over[games] | first[: len(games)]) & ~begins
-        first[: len(games)] |= begins  # a game that waited for the others shows its episode's first observation again
-        self._over[games], self._begins[games] = over, False
-        if not over.any():
-            return super().__call__(observations, first, games)
-        actions = np.full(len(games), WAIT, np.int32)
-        specs = self.outputs | self.starts
-        outputs: dict[str, Any] = {name: np.zeros((len(games), *one.shape), one.dtype) for name, one in specs.items()}
-        outputs["version"][:] = self._played.version
-        plays = np.flatnonzero(~over)
-        if len(plays):
-            some = {name: array[plays] for name, array in observations.items()}
-            actions[plays], played_outputs = super().__call__(some, first[plays], games[plays])
-            for name, array in played_outputs.items():
-                outputs[name][plays] = np.asarray(array)[: len(plays)]
-        return actions, outputs
-
-
 # ---- for notebooks and scripts: a policy plays one game, or many at once
 
 BYTES = ArraySpec((), "uint8")  # of a prompt
@@ -396,7 +345,7 @@ class Act(NamedTuple):
     action: int | np.ndarray  # [] or [B]; several choices or numbers: [D] or [B, D]
     probabilities: np.ndarray | None  # of all actions, [A] or [B, A]; None for several choices or numbers
     value: float | np.ndarray  # expected sum of discounted rewards. [] or [B]
-    option: str | list[str] = ""  # which option or mixture chose the action, of a policy with options
+    chooser: str | list[str] = ""  # of `Acting.names`, who chose the action; "" if there is only one
 
 
 class Policy:
@@ -416,25 +365,18 @@ class Policy:
     policy.restart(ended | cut)                         # new episodes in these games
     """
 
-    def __init__(
-        self, model: Any, metadata: Mapping[str, Any], reward: Reward | None, seed: int = 0, option: str | None = None
-    ):
-        self.metadata, self.reward = dict(metadata), reward
+    def __init__(self, model: Model, metadata: Mapping[str, Any], reward: Reward | None, seed: int = 0):
+        self.metadata, self.reward, self.acting = dict(metadata), reward, model.acting
         self.reads: tuple[str, ...] = model.reads  # names of the observations
         spec, self._encode = metadata["model"], model.encode
         self._specs = from_record(spec.get("reads", {}))  # empty: a prompt, of any length
         if spec["network"] in FIXED:  # NetHack's frames
             self._specs = select_specs(make_world({}).specs, self.reads)
         self._weights, self._core_size = jax.device_put((model.params, model.frozen)), model.core_size
+        self._num_actions = model.num_actions
         self._prepared = jax.jit(model.prepare)(*self._weights)
         self._step = jax.jit(model.step)
         self._rng = np.random.default_rng(seed)
-        plan = spec.get("options", {})
-        self.options: tuple[str, ...] = tuple(plan.get("names", ()))
-        self._heads, self._space = model.options, model.space
-        self._only = None if option is None else find_behaviour(option, plan)
-        self._mixture = self._only if isinstance(self._only, tuple) else None
-        self._names = [named(self.options, self._mixture)] if self._mixture else behaviours_of(plan)
         self.begin()
 
     def __repr__(self) -> str:
@@ -451,8 +393,9 @@ class Policy:
         with single observations and answers.
         """
         self._games, count = games, 1 if games is None else games
-        self._core, self._first = np.zeros((count, self._core_size), np.float32), np.ones(count, bool)
-        self._charge, self._left = np.zeros((2, count), np.int32)
+        kept = np.zeros((self.acting.remembers, count), np.int32)
+        self._memory: list[np.ndarray] = [np.zeros((count, self._core_size), np.float32), *kept]
+        self._first = np.ones(count, bool)
 
     def restart(self, which: np.ndarray) -> None:
         """Starts new episodes in the games where `which` is true. [B] bool"""
@@ -471,48 +414,39 @@ class Policy:
         """
         if missing := {*self.reads} - observation.keys():
             raise TypeError(f"this policy also reads {', '.join(sorted(missing))}")
-        seen = {name: self._read(name, observation[name]) for name in self.reads}
-        if self._heads:
-            self._decide(seen, greedy)
-        (outputs, *_), values = self._look(seen, np.ones_like(self._first))
-        if self._space:
-            key = jax.random.key(self._rng.integers(2**31))
-            odds, actions = None, np.asarray(draw(self._space, key, outputs, greedy))
-        else:
-            odds = _odds(outputs)
-            actions = self._draw(odds, greedy)
-        names = [self._names[number] for number in self._charge] if self._heads else ""
+        seen = self._encode({name: self._read(name, observation[name]) for name in self.reads})
+        due, made = np.ones_like(self._first), dict[str, np.ndarray]()  # games that have no action yet; the answers
+        while due.any():
+            for name, array in self._act(seen, due, greedy).items():
+                made[name] = np.where(_beside(due, array), array, made.get(name, array))
+            due = due & waited(made["action"][None])[0]
+        odds = None if self.acting.space else _odds(made["logits"][:, : self._num_actions])
+        names = [self.acting.names[number] for number in made[CHOOSER]] if CHOOSER in made else ""
+        actions, values = made["action"], made["value"]
         if self._games is not None:
             return Act(actions, odds, values, names)
         action, of_one = (actions[0], None) if odds is None else (int(actions[0]), odds[0])
         return Act(action, of_one, float(values[0]), names[0] if names else "")
 
-    def _look(self, seen: Mapping[str, np.ndarray], which: np.ndarray) -> tuple[list[Any], np.ndarray]:
-        """Outputs for all choices, and values, of all games; updates the memory of the games in `which` [B]."""
-        behaviour = {BEHAVIOUR: np.asarray(self._heads.behaviour(self._charge, self._mixture))} if self._heads else {}
-        logits, values, core = self._step(
-            *self._weights, {**self._encode(seen), **behaviour}, self._first, self._core, self._prepared
-        )
-        self._core = np.where(which[:, None], core, self._core)
-        self._first = self._first & ~which
-        return self._heads.split(logits) if self._heads else [logits], np.asarray(values)
+    def _act(self, seen: Mapping[str, Any], due: np.ndarray, greedy: bool) -> dict[str, np.ndarray]:
+        """What acts in all games chooses and records, by name; updates the memory of the games in `due` [B]."""
+        core, *kept = self._memory
 
-    def _draw(self, odds: np.ndarray, greedy: bool) -> np.ndarray:
-        return odds.argmax(-1) if greedy else np.array([self._rng.choice(len(row), p=row) for row in odds])
+        def look(observations: Mapping[str, Any]) -> tuple[jax.Array, jax.Array, jax.Array]:
+            return self._step(*self._weights, observations, self._first, core, self._prepared)
 
-    def _decide(self, seen: Mapping[str, np.ndarray], greedy: bool) -> None:
-        """Lets the controller choose an option in games where none is in charge, before the action is chosen."""
-        if self._only is not None:
-            self._charge[:] = 0 if self._mixture else self._only
-            return
-        decides = self._first | (self._left == 0)
-        if decides.any():
-            self._charge[decides] = self._heads.options
-            (_, *heads), _ = self._look(seen, decides)
-            option, length = self._heads.joint([self._draw(_odds(head), greedy) for head in heads])
-            self._charge = np.where(decides, option, self._charge).astype(np.int32)
-            self._left = np.where(decides, np.array(self._heads.lengths)[length], self._left).astype(np.int32)
-        self._left -= 1
+        def choose(logits: jax.Array, number: int | None) -> Any:
+            if number is None and self.acting.space:
+                return draw(self.acting.space, jax.random.key(self._rng.integers(2**31)), logits, greedy)
+            odds = _odds(logits)
+            return odds.argmax(-1) if greedy else np.array([self._rng.choice(len(row), p=row) for row in odds])
+
+        made, after = self.acting.act(look, choose, seen, self._first, kept)
+        pairs = zip(self._memory, map(np.asarray, after), strict=True)
+        self._memory = [np.where(_beside(due, new), new, old) for old, new in pairs]
+        self._first = self._first & ~due
+        names = ("action", "logits", "value", *self.acting.recorded)
+        return dict(zip(names, map(np.asarray, made), strict=True))
 
     def _read(self, name: str, given: Any) -> np.ndarray:
         """One observation of all games, in the shape for the network. [B, ...]"""
@@ -535,6 +469,11 @@ class Policy:
         return checked(name, array, spec).reshape(count, *spec.shape)
 
 
+def _beside(which: np.ndarray, array: np.ndarray) -> np.ndarray:
+    """`which` [B], with the axes of the array [B, ...]."""
+    return which.reshape(-1, *[1] * (array.ndim - 1))
+
+
 def _odds(logits: Any) -> np.ndarray:
     """Probabilities, precise enough to sum to 1 for NumPy's generator."""
     return probabilities(np.asarray(logits, np.float64))
@@ -553,9 +492,8 @@ def checked(name: str, given: Any, spec: ArraySpec) -> np.ndarray:
 
 
 def load_policy(
-    path: str | Path, which: str | int = "last", seed: int = 0, option: str | None = None,
-    mixture: str | Mapping[str, float] | None = None, trusted: str | Iterable[str] = (),
-) -> Policy:  # fmt: skip
+    path: str | Path, which: str | int = "last", seed: int = 0, variant: str = "", trusted: str | Iterable[str] = ()
+) -> Policy:
     """Loads a policy of `--stage=train_policy`, from the checkpoint alone.
 
     `policy.begin()` starts an episode and resets the recurrent state; `policy.begin(games)` starts many.
@@ -565,14 +503,10 @@ def load_policy(
       path: a workdir, its `policy` directory, a directory of checkpoints, or a release such as motif_jax/quickstart.
       which: "last", or the number of a checkpoint, which is its number of training steps.
       seed: for sampling the actions.
-      option: the name of an option that plays alone, without the controller.
-      mixture: coefficients of options, as "gold=1,stairs=0.3" or a dict, if the controller chooses mixtures.
+      variant: of the policy, if what acts has some; as PATH#VARIANT in evaluations.
       trusted: classes of yours (module:Class) that may be imported, such as the policy's network.
     """
-    if option is not None and mixture is not None:
-        raise UserError("a policy plays one option or one mixture, not both")
-    if isinstance(mixture, Mapping):
-        mixture = "+".join(f"{name}={weight}" for name, weight in mixture.items())
-    option = option if mixture is None else mixture
     model, metadata, sources = read_policy(path, str(which), [trusted] if isinstance(trusted, str) else trusted)
-    return Policy(model, metadata, sources.learnt.reward if sources.learnt else None, seed, option)
+    if variant:
+        model = model._replace(acting=model.acting.variant(variant))
+    return Policy(model, metadata, sources.learnt.reward if sources.learnt else None, seed)

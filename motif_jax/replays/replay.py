@@ -47,7 +47,7 @@ class Replay(NamedTuple):
     value: np.ndarray  # the policy's value estimate before the action; NaN for scripted players. [T] float32
     probability: np.ndarray  # of the action under the policy; NaN likewise. [T] float32
     odds: np.ndarray | None = None  # probabilities of all actions, if few and known. [T, A] float32
-    charge: np.ndarray | None = None  # the option that chose the action, an index into about["options"]. [T] int32
+    chooser: np.ndarray | None = None  # who chose the action, an index into about["choosers"]. [T] int32
     pictures: np.ndarray | None = None  # concatenated WebP images of the game, if it has any. uint8
     picture_ends: np.ndarray | None = None  # end of each frame's image; empty: like the previous. [T + 1] int64
 
@@ -85,21 +85,21 @@ class Replay(NamedTuple):
 
     @property
     def rewarded_by(self) -> str:
-        """The reward that is shown beside the game's: "learnt", or "program" (docs/code-rewards.md)."""
-        return "program" if self.metadata.get("program") else "learnt"
+        """The reward that is shown beside the game's: "learnt", or another word."""
+        return str(self.metadata.get("rewarded_by", "learnt"))
 
     @property
-    def option_names(self) -> list[str]:
-        """The names of the options of the player's policy."""
-        names = self.metadata.get("options")
+    def choosers(self) -> list[str]:
+        """The names of those that may have chosen an action, if the player consists of several."""
+        names = self.metadata.get("choosers")
         return list(map(str, names)) if isinstance(names, list) else []
 
     def action_name(self, step: int) -> str:
-        """The action at this step and the option that chose it; "" before the first and after the last step."""
+        """The action at this step, and who of several chose it; "" before the first and after the last step."""
         if not 0 <= step < self.steps:
             return ""
         name = _name(int(self.action[step]), self.metadata["action_names"], "action")
-        return name if self.charge is None else f"{name} ({_name(int(self.charge[step]), self.option_names, 'option')})"
+        return name if self.chooser is None else f"{name} ({_name(int(self.chooser[step]), self.choosers, 'chooser')})"
 
     def message_text(self, frame: int) -> str:
         return decode(self.message[frame]).strip()
@@ -123,7 +123,7 @@ ARRAYS: dict[str, tuple[str, int, tuple[int, ...]]] = {  # dtype, rows beyond th
     "reward": ("float32", 0, ()), "z": ("float32", 0, ()), "intrinsic": ("float32", 0, ()),
     "value": ("float32", 0, ()), "probability": ("float32", 0, ()),
 }  # fmt: skip
-OPTIONAL = ("odds", "charge", "pictures", "picture_ends")
+OPTIONAL = ("odds", "chooser", "pictures", "picture_ends")
 METADATA = {
     "player": str, "task": str, "episode": int, "chosen": list, "end": str, "cause": str, "action_names": list,
     "figures": dict,
@@ -151,7 +151,7 @@ def _check(metadata: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Non
     """Raises ValueError unless these are the metadata and the arrays of a replay."""
     steps, pictures = arrays["action"].size, arrays.get("pictures", np.empty(0)).size
     wanted = {name: (dtype, (steps + more, *shape)) for name, (dtype, more, shape) in ARRAYS.items()}
-    wanted |= {"odds": ("float32", (steps, len(metadata["action_names"]))), "charge": ("int32", (steps,))}
+    wanted |= {"odds": ("float32", (steps, len(metadata["action_names"]))), "chooser": ("int32", (steps,))}
     wanted |= {"pictures": ("uint8", (pictures,)), "picture_ends": ("int64", (steps + 1,))}
     wrong = {name for name, array in arrays.items() if (str(array.dtype), array.shape) != wanted[name]}
     wrong |= {name for name, kind in METADATA.items() if not isinstance(metadata[name], kind)}

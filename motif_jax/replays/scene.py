@@ -180,7 +180,7 @@ def _describe(story: Story, view: View) -> dict[str, list[Span]]:
     learnt: list[Span] = [("-", SOFT)]
     if story.learnt and frame:
         learnt = [_sum(float(replay.intrinsic[at]))]
-        if replay.rewarded_by != "program":
+        if np.isfinite(replay.z).any():
             seen = f" seen {replay.count[frame - replay.is_late]}x → "
             learnt = [(number(replay.z[at]), TEXT), (seen, SOFT), *learnt]
     message = replay.message_text(frame)

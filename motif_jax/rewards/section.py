@@ -15,42 +15,6 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.names import ONLINE_REWARDS, find
 from motif_jax.structs import Need, UserCodeError, UserError
 
-AUTO = "auto"  # of `control.length`
-MIXTURES = "mixtures"  # of `controller_chooses`
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options over rewards."""
-
-    options: str = deciding(
-        "",
-        Text(longest=2000),
-        "sums of rewards, one per option: gold:1,stairs:20,down=stairs+learnt:0.1 (docs/options.md); empty: none",
-    )
-    controller: str = deciding("", Text(longest=1000), "sum of rewards for which the controller chooses")
-    controller_chooses: str = deciding("options", Text(("options", MIXTURES)), "single options, or mixtures")
-
-
-@dataclass(frozen=True)
-class ControlSection:
-    """The controller of options."""
-
-    length: str = deciding(
-        AUTO, Text(longest=20), "game steps per option: auto (the controller chooses, 1 to 128), a number"
-    )
-    discount: str = deciding("decisions", Text(("decisions", "steps")), "the controller discounts per decision or step")
-    bootstrap_on_switch: bool = deciding(True, Flag(), "end an option's return where another follows it")
-    exploration: float = deciding(1.0, Number(0, 1e6), "decisions' exploration weight, relative to actions'")
-    anneal_exploration_to: float = deciding(
-        1.0, Number(0, 1e6, above=True), "final share of it, at the limit of steps or seconds; exponential decay"
-    )
-    heads: str = deciding("active", Text(("active", "all")), "choices in the loss: those that act, or all")
-    coefficients: str = deciding(
-        "0,0.25,0.5,0.75,1", Text(longest=200), "coefficients among which the controller chooses"
-    )
-    sum_to_one: bool = deciding(True, Flag(), "divide a mixture's coefficients by their sum")
-
 
 @dataclass(frozen=True)
 class CountValues:
@@ -190,8 +154,8 @@ def judge_section(section: AnnotateSection, goal: str, patience_s: float) -> Ann
     return replace(section, goal=goal, samples=1, server=replace(section.server, patience_s=patience_s))
 
 
-def check_choice(choice: Any, config: Any, world: Any) -> None:
-    """See `SourceChoice.check`: values that do not work together."""
+def check_online(config: Any) -> None:
+    """Raises UserError for values that do not work together."""
     section, texts = online_section(config), texts_of(config.env, config.annotate.lexicon)
     judgeless = find(ONLINE_REWARDS, section.kind)
     if section.order == "uncertain" and section.kind in LOOKED_UP:
@@ -238,13 +202,13 @@ class Repeatable:
 
 
 @dataclass(frozen=True)
-class RewardsSection(Options, Repeatable):
+class RewardsSection(Repeatable):
     """Rewards of the agent."""
 
     sources: str = deciding(
         "learnt",
         Text(longest=1000),
-        "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,code:gold.reward,my:My:0.2",
+        "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,my:My:0.2",
     )
     extrinsic_coefficient: float = deciding(0.1, Number(-1e6, 1e6), "coefficient of the game's reward")
     intrinsic_coefficient: float = deciding(0.1, Number(-1e6, 1e6), "coefficient of the learnt reward; 0: none needed")
@@ -273,7 +237,6 @@ class RewardsSection(Options, Repeatable):
     count: CountValues = field(default_factory=CountValues)
     rnd: DistillationValues = field(default_factory=DistillationValues)
     online: OnlineValues = field(default_factory=OnlineValues)
-    control: ControlSection = field(default_factory=ControlSection)
 
 
 class NamedSources(Protocol):
@@ -283,6 +246,8 @@ class NamedSources(Protocol):
     def env(self) -> Mapping[str, Any]: ...
     @property
     def policy(self) -> RewardsSection: ...
+    @property
+    def plugins(self) -> Mapping[str, Any]: ...  # their sections
 
 
 class SourcesConfig(NamedSources, Protocol):
@@ -292,5 +257,3 @@ class SourcesConfig(NamedSources, Protocol):
     def seed(self) -> int: ...
     @property
     def annotate(self) -> AnnotateSection: ...
-    @property
-    def plugins(self) -> Mapping[str, Any]: ...  # their sections

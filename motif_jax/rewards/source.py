@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.envs.own_code import failure, guarded, load_class
-from motif_jax.rewards.registry import FLAG, PATHS, SourceChoice, chosen
+from motif_jax.rewards.registry import FLAG, SourceChoice, chosen, is_built_in, known_class
 from motif_jax.rewards.section import NamedSources, SourcesConfig
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
@@ -136,7 +136,7 @@ def user_code(path: str, doing: str = "") -> contextlib.AbstractContextManager[N
     """A context for calls of a source: errors in a user's source become UserCodeError, others pass unchanged."""
 
     def explain(error: BaseException) -> UserError | None:
-        own = path not in PATHS and not find_refusal(error)
+        own = not is_built_in(path) and not find_refusal(error)
         return failure(f"{doing}the reward source {path!r}", FLAG, error) if own else None
 
     return guarded(explain)
@@ -295,9 +295,10 @@ def make_sources(setting: Setting) -> RewardSources:
 
 def sources_from(facts: Mapping[str, Any], checkpoint: Mapping[str, Any], trusted: Iterable[str] = ()) -> RewardSources:
     """The sources of a checkpoint, which is not trusted: sources of unknown classes, not in `trusted`, are left out."""
-    allowed, arrays, sources = PATHS | set(trusted), checkpoint.get("sources", {}), []
+    trusted, arrays, sources = set(trusted), checkpoint.get("sources", {}), []
     for name, saved in facts["sources"].items():
-        if (path := saved["class"]) in allowed:
+        own = saved["class"] if saved["class"] in trusted else ""
+        if path := known_class(name, saved["class"]) or own:
             with user_code(path):
                 source: RewardSource = load_class(path, "reward source", FLAG).rebuild(
                     arrays.get(name, {}), saved["facts"]

@@ -57,8 +57,9 @@ PARTS = {  # titles of sections in the order of the page, and the stages that ar
     "Preferences": "annotate", "Learning from transcripts": "train_values", "The transcripts": "collect",
     "The dataset": "collect", "What it ran on": "",
 }  # fmt: skip
+OTHERS = ""  # stages of plugins
 STAGES = (  # in the order of their figures on the first screen; of two equal titles, the later stage's counts
-    "collect", "check_judge", "annotate", "write_reward", "train_reward", "train_language", "train_values", "evaluate",
+    "collect", "check_judge", "annotate", OTHERS, "train_reward", "train_language", "train_values", "evaluate",
     "train_policy",
 )  # fmt: skip
 ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # not compared: curves that do not show behaviour
@@ -210,6 +211,12 @@ class RunRecord(NamedTuple):
         return figures.chance_of(self.players.get(protocol, []))
 
     @property
+    def meanings(self) -> figures.Meanings:
+        """What its world says about its figures."""
+        every = (one for players in self.players.values() for one in figures.meanings_of(players))
+        return tuple(dict.fromkeys([*every, *(self.head.meanings or ())]))
+
+    @property
     def evaluated(self) -> Player | None:
         """The evaluation of the run's own policy; by a protocol's rules if there is no other."""
         return next(filter(None, map(self.own, self.players)), None)
@@ -235,7 +242,7 @@ def read_record(path: Path) -> RunRecord:
 
 def by_stage(name: str) -> int:
     """The place of a stage in the order of STAGES."""
-    return STAGES.index(name) if name in STAGES else len(STAGES)
+    return STAGES.index(name if name in STAGES else OTHERS)
 
 
 # ---- several runs side by side
@@ -285,7 +292,14 @@ def linked(name: str, workdir: Path, home: Path, otherwise: str = "{}") -> str:
 
 def curves_of(runs: Iterable[RunRecord]) -> list[figures.Curve]:
     """The curves of training that these runs have."""
-    return figures.curves_of(metric for one in runs for row in one.rows for metric in row)
+    every = [*runs]
+    metrics = {metric: None for one in every for row in one.rows for metric in row}
+    return figures.curves_of(metrics, meanings_of(every))
+
+
+def meanings_of(runs: Iterable[RunRecord]) -> figures.Meanings:
+    """What the worlds of these runs say about their figures."""
+    return tuple(dict.fromkeys(one for run in runs for one in run.meanings))
 
 
 def games(record: RunRecord) -> dict[str, str]:
@@ -335,7 +349,7 @@ def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: 
         '<p class="lead">A dot is one run: the mean over its evaluated episodes. The mark is the mean over runs, the '
         "shade its 95 % interval over seeds (bootstrap).</p>",
     ]
-    parts, said = [], []
+    parts, said, meanings = [], [], meanings_of(run for _, run in with_results(variants))
     for protocol, rules in protocols_of(variants).items():
         for name, ran in variants.items():
             seeds_of = sorted(run.seed for run in runs if run.variant == name)
@@ -344,7 +358,7 @@ def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: 
                 left_out = f"Not evaluated yet{who}: seed {', '.join(missing)}. They are left out."
                 lines.append(f'<p class="absent">{left_out}</p>')
         every = columns(variants, protocol)
-        parts += parts_over_seeds(every, esc(rules), has_one_reward(variants, protocol))
+        parts += parts_over_seeds(every, meanings, esc(rules), has_one_reward(variants, protocol))
         for name, scores in every.items():
             means = (f"{figure} {estimate(values).spelt}" for figure, values in scores.items())
             said.append(f"{name}{rules}: {'; '.join(means)}")
@@ -434,8 +448,10 @@ def has_one_reward(variants: Variants, protocol: str = "") -> bool:
     return len(rewards) == len({seed for seed, _ in rewards})
 
 
-def parts_over_seeds(every: Scores, rules: str, one_reward: bool) -> list[tuple[str, list[str]]]:
-    """The parts with figures and comparisons, of one protocol: titles and HTML.
+def parts_over_seeds(
+    every: Scores, meanings: figures.Meanings, rules: str, one_reward: bool
+) -> list[tuple[str, list[str]]]:
+    """The parts with figures and comparisons, of one protocol: titles and HTML. `meanings`: of the worlds' figures.
 
     Figures that differ between runs, as those of a single run do, are in the tables; the others in a sentence.
     """
@@ -447,25 +463,26 @@ def parts_over_seeds(every: Scores, rules: str, one_reward: bool) -> list[tuple[
     kept = {name: {f: values for f, values in scores.items() if f not in constant} for name, scores in every.items()}
     scores, parts = {name: of for name, of in kept.items() if of}, []
     if every:
-        same = ", ".join(f"{figures.words(name)[0]} {exact(constant[name])}" for name in figures.in_order(constant))
+        names = figures.in_order(constant, meanings)
+        same = ", ".join(f"{figures.words(name, meanings)[0]} {exact(constant[name])}" for name in names)
         note = f'<p class="soft">The same in every run: {esc(same)}.</p>' if same else ""
-        parts.append((f"Figures over seeds{rules}", [table_over_seeds(scores) if scores else "", note]))
+        parts.append((f"Figures over seeds{rules}", [table_over_seeds(scores, meanings) if scores else "", note]))
     if len(scores) > 1:
-        parts.append((f"Is it better{rules}?", [comparison(scores, one_reward)]))
+        parts.append((f"Is it better{rules}?", [comparison(scores, meanings, one_reward)]))
     return parts
 
 
-def table_over_seeds(variants: Scores) -> str:
+def table_over_seeds(variants: Scores, meanings: figures.Meanings) -> str:
     """A row per figure: mean, interval, interquartile mean, and every seed as a dot."""
     rows, sheet = [], []
-    names = figures.in_order(figure for scores in variants.values() for figure in scores)
+    names = figures.in_order((figure for scores in variants.values() for figure in scores), meanings)
     for figure in names:
         values = {name: scores[figure] for name, scores in variants.items() if figure in scores}
         intervals = {name: estimate(array) for name, array in values.items()}
         ends = [Interval(float(end)) for array in values.values() for end in (array.min(), array.max())]
         low, high = reach([*intervals.values(), *ends])
-        what, note = figures.words(figure)
-        side = figures.better(figure, names)
+        what, note = figures.words(figure, meanings)
+        side = figures.better(figure, names, meanings)
         cells = [noted(esc(what), "; ".join(filter(None, (note, f"{side} is better" if side else ""))))]
         for name, colour in zip(variants, itertools.cycle(COLOURS), strict=False):
             if name not in values:
@@ -480,7 +497,7 @@ def table_over_seeds(variants: Scores) -> str:
     return table(("", *variants), rows, kind="figures", sheet=(head, sheet))
 
 
-def comparison(variants: Scores, one_reward: bool) -> str:
+def comparison(variants: Scores, meanings: figures.Meanings, one_reward: bool) -> str:
     """Each variant against random play, and the first one; learnt returns as well if they are of `one_reward`."""
     names = list(variants)
     pairs = [(name, CHANCE) for name in names if CHANCE in variants and name != CHANCE]
@@ -491,10 +508,11 @@ def comparison(variants: Scores, one_reward: bool) -> str:
         for figure, first in variants[ours].items():
             if figure not in variants[theirs] or (figure == "intrinsic_return" and not one_reward):
                 continue
-            second, side = variants[theirs][figure], figures.better(figure, measured)
+            title, _ = figures.words(figure, meanings)
+            second, side = variants[theirs][figure], figures.better(figure, measured, meanings)
             sign, needed = -1.0 if side == "lower" else 1.0, figures.seeds_needed(first, second)
             rows.append([
-                f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(figures.words(figure)[0]), side or "not known",
+                f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(title), side or "not known",
                 f"{first.mean() - second.mean():+.2f}", figures.improvement(sign * first, sign * second).spelt,
                 "–" if needed is None else str(needed),
             ])  # fmt: skip
@@ -528,7 +546,8 @@ def runs_table(variants: Variants, home: Path) -> str:
     rows, sheet = [], []
     in_order = [run for ran in variants.values() for _, run in sorted(ran.items())]
     players = [player for run in in_order if (player := run.evaluated)]
-    shown = figures.in_order(figure for player in players for figure in player.figures)
+    meanings = meanings_of(in_order)
+    shown = figures.in_order((figure for player in players for figure in player.figures), meanings)
     for name, ran in variants.items():
         for seed, run in sorted(ran.items()):
             done, own = run.head, run.evaluated
@@ -536,7 +555,8 @@ def runs_table(variants: Variants, home: Path) -> str:
             named = linked(f"{name} seed {seed}".strip(), run.path, home)
             rows.append([named, amount(done.steps), duration(done.seconds), f"{own.episodes:,}" if own else "–"])
             sheet.append((name, seed, done.steps, done.seconds, own.episodes if own else None, *means))
-    head = ("variant", "seed", "steps", "seconds", "episodes", *(figures.words(figure)[0] for figure in shown))
+    titles = (figures.words(figure, meanings)[0] for figure in shown)
+    head = ("variant", "seed", "steps", "seconds", "episodes", *titles)
     names = ("run", "steps", "trained for", "episodes evaluated")
     return table(names, rows, (1, 2, 3), kind="fits", sheet=(head, sheet))
 

@@ -2,7 +2,7 @@
 
   --stage=visualize                                              the best evaluated episode
   --stage=visualize --config.visualize.policy=random --config.visualize.episode=17
-  --stage=visualize --config.visualize.export=best.gif           or .mp4
+  --stage=visualize --config.visualize.export=best.FORMAT        a film, in a format that a plugin writes
   --stage=visualize --config.visualize.replay=FILE.npz           a file; no policy is needed
 
 Without a terminal, a summary of the episode is printed in a few lines.
@@ -44,8 +44,8 @@ class Visualize:
     episode: str = value(
         BEST, Text(longest=9), "an evaluated episode: best, worst, liked, longest, toughest, or a number"
     )
-    speed: float = value(10.0, Number(0.002, 1e6), "steps per second")  # GIF: at most 655 s each
-    export: str = value("", PATH, f"a film to write ({', '.join(FILMS)}), instead of playing it in the terminal")
+    speed: float = value(10.0, Number(0.002, 1e6), "steps per second")  # films: at most 655 s each
+    export: str = value("", PATH, "a film to write, instead of playing in the terminal; its name ends in its format")
     replay: str = value("", PATH, "a replay, one of evaluate/*/replays/*.npz, instead of policy and episode")
 
 
@@ -100,7 +100,7 @@ def check(config: VisualizeConfig) -> None:
     config.protocol.check(config.env)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
-        policy, _ = evaluate.split_option(section.policy)
+        policy, _ = evaluate.split_variant(section.policy)
         parse_one(f".{policy}" if policy.startswith("@") else policy or ".", f"{FLAG}.policy")
     if section.episode not in evaluate.WORDS and not section.episode.isdecimal():
         raise UserError(

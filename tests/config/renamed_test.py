@@ -1,12 +1,14 @@
 """Values of the config by the names that they had before."""
 
 import pytest
+from conftest import ROOT
 
 from motif_jax.config.file import load
 from motif_jax.config.renamed import CHOICES, RENAMED, current_flag, current_values
 from motif_jax.config.table import keys
 from motif_jax.experiment import defaults, tables
 from motif_jax.files import LAYOUT, write_json
+from motif_jax.launch import split_config
 from motif_jax.run import read_record
 
 pytestmark = [pytest.mark.quick, pytest.mark.repository]
@@ -33,6 +35,22 @@ def test_a_flag_with_an_old_name_works_and_a_line_names_the_new_one(launch_here,
     done = launch_here(*arguments[:2], "--config.annotate.order", "as_now", "--print_config")
     assert done.stdout.startswith("--config.annotate.order=as_now is --config.annotate.order=by_caption now;")
     assert current_flag(f"--noconfig.{OLD}") == f"--noconfig.{NEW}"
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("configs/ilql.py:dialogue", "guessing:ilql"), ("ilql:comments,psi,reference", "comments:psi,reference"),
+    ("ilql_quickstart:dialogue,bc", "guessing:bc,small"), ("configs/ilql_quickstart.py:comments", "comments:small"),
+])  # fmt: skip
+def test_a_config_of_a_world_in_contrib_is_found_by_its_old_name(launch_here, tmp_path, monkeypatch, old, new):
+    monkeypatch.chdir(ROOT)
+    done = launch_here(f"--config={old}", f"--workdir={tmp_path}", "--print_config")
+    first, _, printed = done.stdout.partition("\n")
+    assert first == f"--config={old} is --config={new} now; the next version does not know the old one"
+    assert printed == launch_here(f"--config={new}", f"--workdir={tmp_path}", "--print_config").stdout
+    own = tmp_path / "ilql.py"  # a user's file of this name is theirs
+    assert split_config(["motif_jax", f"--config={own}:dialogue"])[0] == (str(own), "dialogue")
+    own.touch()
+    assert split_config(["motif_jax", f"--config={own}:dialogue"])[0] == (str(own), "dialogue")
 
 
 @pytest.mark.parametrize("begin", ["defaults()", "ConfigDict({'policy': {'drrn': {'width': 5}}})"])

@@ -6,7 +6,7 @@ import os
 import pytest
 from conftest import ROOT, get_config
 
-from motif_jax.config.renamed import CHOICES, current_choice, current_values
+from motif_jax.config.renamed import CHOICES, current_choice, current_config, current_values
 from motif_jax.config.table import flatten
 
 pytestmark = [pytest.mark.quick, pytest.mark.repository]
@@ -30,5 +30,6 @@ def test_configs_are_as_recorded(name, monkeypatch):
     wanted = current_values(RECORDED[BASE] | RECORDED[first] | RECORDED[name])
     for key in CHOICES.keys() & wanted.keys():
         wanted[key] = repr(current_choice(key, wanted[key].strip("'")))
+    file, argument = current_config(file, argument)
     now = flatten(get_config(f"{file}.py", argument).to_dict())
     assert {key: repr(now[key]) for key in wanted} == wanted  # values that were added since have their defaults

@@ -38,18 +38,18 @@ def check_conversation(env):
     game.close()
 
 
-@pytest.mark.parametrize("env", [BABYAI, *({"world": name} for name in ("nethack", "treasure", "wordle"))])
+@pytest.mark.parametrize("env", [BABYAI, *({"world": name} for name in ("nethack", "toy", "wordle"))])
 def test_rewards_are_those_of_the_game(env):
     check_conversation(env)
 
 
 def test_a_text_that_names_no_action_leaves_the_game_as_it_is():
-    talk = Conversation({"world": "treasure"})
+    talk = Conversation({"world": "toy"})
     before = talk.begin(1)
     heard = talk.say("fly")
     assert heard.text.startswith("'fly' is not an action. Answer with one of: ")
     assert heard[1:] == (0.0, False)
-    left, other = talk.say("west"), Conversation({"world": "treasure"})
+    left, other = talk.say("west"), Conversation({"world": "toy"})
     assert other.begin(1) == before
     assert other.say("west") == left
     assert "Answer with one of" in talk.about

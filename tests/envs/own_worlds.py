@@ -5,7 +5,7 @@ import numpy as np
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import CAPTIONS, CHOICE, SCREEN_SHAPE, Screen, game_seed
-from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo
+from motif_jax.structs import ArraySpec, EndStatus, EpisodeInfo, Meaning
 
 LENGTH = 6
 
@@ -154,6 +154,8 @@ NoSpec = like_the_corridor(specs=Corridor.specs | {"place": (2,)})
 OneReading = like_the_corridor(reads="place")
 Numbers = like_the_corridor(players=(1,))
 ListOfActions = like_the_corridor(action=["back", "on"])
+Meant = like_the_corridor(meanings=(Meaning("luck", better="more"),))
+MeantElsewhere = like_the_corridor(meanings=(Meaning("luck"), Meaning("gold")))
 Half = type("Half", (), {key: value for key, value in vars(Corridor).items() if key != "plays"})
 
 

@@ -115,6 +115,8 @@ def test_a_users_world_is_played(workers):
     ({"world": "own_worlds:OneReading"}, "'reads' of the world .* must be a tuple of names, not 'place'"),
     ({"world": "own_worlds:Numbers"}, r"'players' of the world .* must be a tuple of names, not \(1,\)"),
     ({"world": "own_worlds:ListOfActions"}, r"'action' of the world .* must be .*, not \['back', 'on'\]"),
+    ({"world": "own_worlds:Meant"}, "'luck'.* in 'meanings' of the world .* must be a Meaning .* side is higher"),
+    ({"world": "own_worlds:MeantElsewhere"}, "'gold'.* in 'meanings' of the world .* must be a Meaning"),
     ({"world": "own_worlds:Many"}, "the action of the world .* must be CHOICE, .* or the spec of its `action_space`"),
     ({"world": "own_worlds:WrongShape"}, r"the observation 'place' of the world 'wrong' must be of shape \(2,\) and "
      r"type float32, as its spec says, not shape \(3,\) and type float64 \(--config.env.world\)"),

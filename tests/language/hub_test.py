@@ -13,8 +13,18 @@ from flax import nnx
 from own_models import make_own, same, write_own
 from safetensors.numpy import load_file, save_file
 
-from motif_jax.language.hub import CONFIG, INDEX, TENSORS, read_config, read_language_model, write_language_model
+from motif_jax.language import hub
+from motif_jax.language.hub import (
+    CONFIG,
+    INDEX,
+    TENSORS,
+    check_language_model,
+    read_config,
+    read_language_model,
+    write_language_model,
+)
 from motif_jax.language.model import Types
+from motif_jax.names import READERS
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
@@ -131,6 +141,16 @@ def test_missing_files_are_named(tmp_path):
     (tmp_path / "a" / TENSORS).unlink()
     os.mkfifo(tmp_path / "a" / TENSORS)
     refuse(tmp_path / "a", "cannot read .*it is not a regular file")
+
+
+def test_a_model_with_an_adapter_that_no_reader_knows_is_not_read_without_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(hub, "READERS", {"gguf": READERS["gguf"]})
+    write_own("gpt2", tmp_path)
+    read_language_model(tmp_path)
+    (tmp_path / "adapter_config.json").write_text("{}")
+    sentence = "has an adapter, 'adapter_config.json', which no reader of adapters that is installed reads"
+    refuse(tmp_path, sentence)
+    refusal(lambda: check_language_model(str(tmp_path), "--config.language.model"), sentence, "--config.language.model")
 
 
 def test_an_invalid_index_is_refused(tmp_path):

@@ -69,8 +69,8 @@ def compiled(settings: Settings, devices: int, fsdp: int, policy, **parts):
     return mesh, map_update(update, mesh, batch_axis=1, num_constants=1)
 
 
-def initial(settings: Settings = BASE, *group, version: int = VERSION) -> LearnerState:
-    return init_state(make_params(), settings, *group)._replace(version=jnp.int32(version))
+def initial(settings: Settings = BASE, version: int = VERSION) -> LearnerState:
+    return init_state(make_params(), settings)._replace(version=jnp.int32(version))
 
 
 def train(settings: Settings = BASE, rollouts=None, state=None, devices=1, updates=1, fsdp=1, policy=unroll, **parts):

@@ -56,7 +56,7 @@ def test_the_loss_is_the_sum_of_the_terms_that_the_metrics_show(algorithm):
     def run(valid, log_all, log_old, *arrays):
         head = losses.choice_head(log_all, log_old, ACTION)
         inputs = losses.LossInputs((head,), *arrays, weight=losses.weigh(valid))
-        policy_loss = find_algorithm(algorithm).policy_loss(inputs, Settings(), None)
+        policy_loss = find_algorithm(algorithm).policy_loss(inputs, Settings())
         return losses.sum_of_terms(policy_loss, inputs, Settings(), 0.1), losses.distances(inputs, 1 / 1.1, 1.1)
 
     (loss, means), distances = on_devices(run, VALID, *arrays)
@@ -131,3 +131,13 @@ def test_the_loss_of_appo_and_its_gradients_are_those_of_pytorch(devices):
     assert float(loss[0]) == pytest.approx(theirs.item(), rel=1e-5)
     for ours_, tensor in zip(gradients, (logits, values), strict=True):
         np.testing.assert_allclose(np.concatenate(ours_, axis=1), tensor.grad.numpy(), atol=1e-6)
+
+
+@pytest.mark.quick
+def test_advantages_of_nearly_equal_returns_stay_small():
+    ids, counted = jnp.array([0, 0, 0, 1, 1, 2, 3, 3]), jnp.array([True] * 6 + [True, False])
+    values = jnp.array([2.0, 2.0, 2.0, 1.0, 1.0 + 1e-6, 7.0, 5.0, 9.0])
+    advantages = np.asarray(losses.relative(values, counted, ids, 4, True))
+    assert advantages[:3].tolist() == [0, 0, 0]
+    assert 0 < np.abs(advantages[3:5]).max() < 0.01  # not 0.7, as (1e-6 / 2) / deviation would be
+    assert advantages[5:].tolist() == [0, 0, 0]

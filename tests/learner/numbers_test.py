@@ -8,6 +8,7 @@ from losses_test import mean
 from scipy import stats
 
 from motif_jax.envs.world import ActionSpace
+from motif_jax.learner.acting import Acting
 from motif_jax.learner.losses import log_density, numbers_head, part_of_mean
 from motif_jax.learner.settings import Settings
 from motif_jax.networks.actions import Gaussian, gaussian, squash, unsquash
@@ -79,7 +80,8 @@ def test_two_choices_learn_as_one_choice_among_all_their_pairs(settings):
     rollouts = make_rollouts()
     first, second = RNG.integers(2, size=(5, 16)), RNG.integers(3, size=(5, 16))
     logits = RNG.normal(size=(5, 16, 5)).astype(np.float32)
+    spec = {"action_space": ActionSpace((2, 3)).record(), "num_actions": 5}
     parts = rollouts._replace(action=np.stack([first, second], -1), logits=logits)
     pairs = rollouts._replace(action=3 * first + second, logits=np.asarray(joint(logits)))
-    several = train(settings, parts, policy=unroll_parts, space=ActionSpace((2, 3)))
+    several = train(settings, parts, policy=unroll_parts, acting=Acting(spec))
     assert_near(several, train(settings, pairs, policy=unroll_pairs), atol=1e-5)

@@ -1,33 +1,28 @@
 from dataclasses import fields, replace
 
 import jax
-import numpy as np
 import pytest
 from conftest import refusal
-from linear_policy import B, T, make_params, make_rollouts, shape_rewards, unroll
+from linear_policy import make_params, make_rollouts, shape_rewards, unroll
 
+from motif_jax import names
 from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update
 from motif_jax.learner.algorithms import Appo, ClippedSurrogate, OnPolicy
 from motif_jax.learner.losses import vtrace_targets
-from motif_jax.learner.settings import GroupSettings, LearnerSection, Settings, find_algorithm
+from motif_jax.learner.settings import LearnerSection, Settings, find_algorithm
 from motif_jax.learner.update import init_state, make_policy_update
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 CHOICES = {name: row.kind.choices for name, row in table_of(LearnerSection).items() if hasattr(row.kind, "choices")}
-ALGORITHMS = [name for name in CHOICES["algorithm"] if not find_algorithm(name).from_replay]  # of update.py
+ALGORITHMS = [name for name, target in names.ALGORITHMS.items() if target.startswith("motif_jax.learner.")]
 ANNEALED = Settings(anneal_learning_rate_to=0.1, anneal_exploration_to=0.3, total_updates=10)
-GROUP = GroupSettings(group_size=4)
 
 
-def program(settings: Settings, group: GroupSettings = GROUP) -> str:
-    own = group if find_algorithm(settings.algorithm).in_groups else None
-    made = make_policy_update(unroll, shape_rewards, settings, group=own)
-    update, rollouts = map_update(made, make_mesh(1), batch_axis=1, num_constants=1), make_rollouts()
-    if own:
-        rollouts = rollouts._replace(group={"played": np.ones((T, B), bool), "visit": np.zeros((T, B), np.int32)})
-    return str(jax.make_jaxpr(update)(init_state(make_params(), settings, own), (), rollouts))
+def program(settings: Settings) -> str:
+    update = map_update(make_policy_update(unroll, shape_rewards, settings), make_mesh(1), 1, num_constants=1)
+    return str(jax.make_jaxpr(update)(init_state(make_params(), settings), (), make_rollouts()))
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(Settings)])
@@ -48,15 +43,6 @@ def test_every_setting_changes_the_update(name):
     pytest.fail(f"{name} changes nothing in learner/update.py and learner/losses.py: {value} is as {others}")
 
 
-@pytest.mark.parametrize("name", [field.name for field in fields(GroupSettings)])
-def test_every_value_of_groups_changes_the_update(name):
-    value, kind = getattr(GROUP, name), table_of(GroupSettings)[name].kind
-    others = getattr(kind, "choices", ()) or [2 * value or 1]
-    gigpo = replace(ANNEALED, algorithm="gigpo")
-    tried = {program(gigpo), *(program(gigpo, replace(GROUP, **{name: other})) for other in others)}
-    assert len(tried) == len({value, *others})
-
-
 class Untargeted(ClippedSurrogate):
     pass
 
@@ -66,13 +52,8 @@ class Unprepared(OnPolicy):
 
 
 class Uncorrected(Appo):
-    def targets(self, data, values, ratio, settings, control):
+    def targets(self, data, values, ratio, settings, acting):
         return vtrace_targets(data, values, ratio * 0 + 1, settings)
-
-
-class OtherLoss(Appo):
-    def policy_loss(self, inputs, settings, group):
-        return -(inputs.log_pi * inputs.advantage * inputs.weight).sum()
 
 
 @pytest.mark.parametrize(("name", "missing"), [("Untargeted", "targets"), ("Unprepared", "once_per_update")])
@@ -81,10 +62,8 @@ def test_an_algorithm_of_ones_own_has_to_say_where_its_targets_come_from(name, m
         find_algorithm(f"{__name__}:{name}")
 
 
-def test_an_algorithm_of_ones_own_learns_from_its_own_targets_and_then_not_options():
+def test_an_algorithm_of_ones_own_learns_from_its_own_targets():
     own = f"{__name__}:Uncorrected"
     assert program(replace(ANNEALED, algorithm=own)) != program(ANNEALED)
-    assert not find_algorithm(own).learns_options  # only V-trace's targets know options
-    assert find_algorithm(f"{__name__}:OtherLoss").learns_options
     for wrong in (f"{__name__}:replace", "appoo"):
         refusal(lambda: find_algorithm(wrong), match=r"--config\.policy\.algorithm")

@@ -1,7 +1,6 @@
 import functools
 from dataclasses import replace
 
-import groups_test
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -199,4 +198,3 @@ def test_four_devices_do_what_one_does():
     for settings in (replace(BASE, num_minibatches=2, num_epochs=2), impala):
         one, four = (train(settings, rollouts, devices=devices, updates=2) for devices in (1, 4))
         assert_near(one, four)
-    groups_test.compare_devices()

@@ -1,4 +1,4 @@
-"""The lists of reward sources and of options, which are mixtures of rewards: valid entries, and refused ones."""
+"""The list of reward sources: valid entries, and refused ones."""
 
 from pathlib import Path
 
@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 from conftest import get_config, refusal, viewed
 
-from motif_jax.envs.worlds import make_world
-from motif_jax.rewards import registry
-from motif_jax.rewards.registry import CODE, READING, SourceChoice, parse_entry, parse_plan, parse_sources
+from motif_jax.rewards.registry import READING, SourceChoice, parse_entry, parse_sources
 from motif_jax.rewards.source import RewardSource, RewardSources, Setting, Weighted, make_sources
 from motif_jax.stages import train_policy
 from motif_jax.structs import UserCodeError
@@ -31,16 +29,13 @@ def test_names_with_coefficients_and_classes_by_their_paths():
         SourceChoice("rnd", "motif_jax.rewards.rnd:RandomDistillation", -0.001),
         SourceChoice("Class", "package.module:Class", 2.0),
     ]
-    assert parse_sources("code:write_reward:2", 0.1) == [SourceChoice("code_written", CODE, 2.0, "write_reward")]
-    assert parse_sources("code:a/gold.reward,code:b_2.reward:-0.5", 0.1) == [
-        SourceChoice("code_gold", CODE, 1.0, "a/gold.reward"),
-        SourceChoice("code_b_2", CODE, -0.5, "b_2.reward"),
-    ]
     assert parse_sources("event_gold:0.2,event_mod:Class:0.1", 0.1) == [
         SourceChoice("event_gold", READING, 0.2),
         SourceChoice("Class", "event_mod:Class", 0.1),
     ]
-    assert parse_entry("event_mod:Class", "", ("gold",))[0] == SourceChoice("Class", "event_mod:Class")
+    assert parse_entry("event_mod:Class", "", {"gold": SourceChoice("event_gold", READING)})[0] == SourceChoice(
+        "Class", "event_mod:Class"
+    )
     assert parse_sources("", 0.1) == []
     assert parse_sources("learnt", 0.0) == []  # it need not be there
     assert [choice.name for choice in parse_sources("count:0", 0.1)] == ["count"]  # told, but worth nothing
@@ -103,46 +98,3 @@ def test_rewards_of_a_wrong_shape_or_not_finite_are_refused_with_the_name(monkey
         )
     monkeypatch.undo()
     refusal(lambda: source.moments({}), "'mine:Mine' failed with", "no method `rewards`", kind=UserCodeError)
-
-
-NETHACK, TREASURE = (make_world({"world": world}).specs for world in ("nethack", "treasure"))
-
-
-def test_options_are_mixtures_of_sources_readings_and_the_game():
-    words = "score + learnt:0.1, code:a/way.reward:10, down=stairs:20+tests.own:Mine:2, score:3"
-    plan = parse_plan(words, "game:0.001+score+code:a/way.reward", "auto", NETHACK)
-    assert plan.names == ("score+learnt", "code_way", "down", "score")
-    assert [choice.name for choice in plan.sources] == ["event_score", "learnt", "code_way", "event_stairs", "Mine"]
-    np.testing.assert_allclose(plan.factors, [
-        [0, 1, 0.1, 0, 0, 0], [0, 0, 0, 10, 0, 0], [0, 0, 0, 0, 20, 2], [0, 3, 0, 0, 0, 0], [0.001, 1, 0, 1, 0, 0],
-    ])  # fmt: skip
-    assert plan.lengths == registry.LENGTHS
-    assert plan.controller == 4
-
-
-def test_mixtures_are_all_combinations_of_coefficients():
-    found = registry.mixtures((0.0, 0.5, 1.0), 2, sum_to_one=False)
-    assert len(found) == 9
-    assert found[0].tolist() == [0.5, 0.5]  # equal parts, where all coefficients are 0
-    assert found[1:4].tolist() == [[0.0, 0.5], [0.0, 1.0], [0.5, 0.0]]
-    sums = registry.mixtures((0.0, 0.5, 1.0), 3, sum_to_one=True)
-    assert np.allclose(np.sum(sums, 1), 1)
-    assert registry.named(("gold", "stairs"), found[3]) == "gold=0.5"
-
-
-def test_a_mixture_is_paid_by_its_coefficients():
-    plan = parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE)._replace(coefficients=(0.0, 1.0, 3.0))
-    assert plan.controller == 9
-    mixture = registry.behaviours_of(plan.record()).index("gold=0.25+down=0.75")
-    np.testing.assert_allclose(plan.reward_factors[mixture], [0, 0.25, 15])
-    np.testing.assert_allclose(plan.reward_factors[plan.controller], [0.1, 0, 0])
-
-
-@pytest.mark.parametrize(("text", "weights"), [
-    ("gold=1+down=0.25", (0.8, 0.2)), ("down", (0, 1)), (" down = 2 + gold = 2 ", (0.5, 0.5)),
-])  # fmt: skip
-def test_a_person_sets_any_mixture(text, weights):
-    plan = parse_plan("gold,down=stairs:20", "game:0.1", "8", TREASURE)._replace(coefficients=(0.0, 1.0))
-    assert registry.find_behaviour(text, plan.record()) == pytest.approx(weights)
-    assert registry.find_behaviour("down=2", plan._replace(sum_to_one=False).record()) == (0, 2)
-    refusal(lambda: registry.find_behaviour("down=1+gold=1+down=0", plan.record()), "'down' is named twice")

@@ -12,14 +12,15 @@ from motif_jax.devices.checkpoints import Checkpoints, reading
 from motif_jax.devices.mesh import make_mesh, shard
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.nethack.observations import observation_specs
-from motif_jax.names import import_named
+from motif_jax.names import SOURCES, import_named
 from motif_jax.rewards.learnt_source import LearntSource, Mix
-from motif_jax.rewards.registry import LEARNT, ONLINE, SOURCES
+from motif_jax.rewards.registry import LEARNT, ONLINE, kind_of
 from motif_jax.rewards.section import KINDS
 from motif_jax.rewards.source import RewardSources, Setting, Weighted, sources_from
 
 PAIRS = f"{ONLINE} ranking without an anchor"
-CASES = [*(name for name in SOURCES if name != ONLINE), *(f"{ONLINE} {kind}" for kind in KINDS), PAIRS]
+ALONE = [name for name in SOURCES if name != ONLINE and not kind_of(name).has_argument]
+CASES = [*ALONE, *(f"{ONLINE} {kind}" for kind in KINDS), PAIRS]
 READS, EVENTS = ("blstats", "crop", "message"), ("event_message", "event_message_count", "event_blstats", "event_drawn")
 
 
@@ -36,8 +37,8 @@ def make(case, folder):
         config.policy.online.anchor = "none" if case == PAIRS else "neutral"
         config.policy.online.goals = "Collect gold@0" if kind == "words" else "defaultgoal@0"
         setting = Setting(viewed(config), folder, observation_specs((*READS, *EVENTS)), READS, make_mesh(1))
-        source = import_named(SOURCES[name].path).make(setting)
-    return RewardSources([Weighted(name, SOURCES[name].path, 0.5, source)])
+        source = import_named(kind_of(name).path).make(setting)
+    return RewardSources([Weighted(name, kind_of(name).path, 0.5, source)])
 
 
 def rollouts(seed, texts):

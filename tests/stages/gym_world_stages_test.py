@@ -1,14 +1,11 @@
 import numpy as np
 import pytest
-from conftest import get_config, run_stage, viewed
+from conftest import get_config, run_stage
 from train_policy_test import TINY
 
 from motif_jax import load_policy
-from motif_jax.envs.worlds import make_world
 from motif_jax.files import read_lines
-from motif_jax.rewards.code.names import find_readable
 from motif_jax.stages import evaluate, report, train_policy
-from motif_jax.stages.write_reward.job import record_episodes
 
 
 @pytest.mark.parametrize("actions", ["numbers", "choices"])
@@ -33,6 +30,3 @@ def test_actions_of_several_parts_are_learnt_evaluated_and_shown(tmp_path, actio
     assert act.action.shape == (2,)
     policy.begin(3)
     assert policy({"observation": np.zeros((3, 2), np.float32)}).action.shape == (3, 2)
-    config.write_reward.steps = 200
-    writing, readable = viewed(config, "write_reward"), find_readable(make_world(config.env.to_dict()))
-    assert record_episodes(writing, readable, [tmp_path]).captions

@@ -12,18 +12,15 @@ from jax.sharding import PartitionSpec as P
 
 from motif_jax.devices.mesh import make_mesh, map_update, place, replicate, shard, shardings
 from motif_jax.envs.nethack.observations import OBSERVATIONS
-from motif_jax.learner.options import Control
+from motif_jax.learner.acting import ALONE
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
-from motif_jax.networks.actions import CHOICES
 from motif_jax.networks.kinds import to_record
 from motif_jax.policies.model import PolicyPlayer, make_policy_model, pack
 from motif_jax.rewards import preference
 from motif_jax.rewards.learnt_source import LearntSource, Mix
 from motif_jax.rewards.preference import PairBatches
-from motif_jax.rewards.registry import parse_plan
 from motif_jax.rewards.rnd import Novelty
-from motif_jax.rewards.section import ControlSection
 from motif_jax.rewards.source import RewardSource, RewardSources, Weighted
 from motif_jax.stages.train_policy.parts import make_shape_rewards
 from motif_jax.structs import ArraySpec
@@ -63,9 +60,9 @@ def observations(names, *leading):
     return {name: np.zeros((*leading, *specs[name].shape), specs[name].dtype) for name in names}
 
 
-def policy_model(network, dtype, plan=None):
-    options = {"network": network, "num_actions": A, "dtype": dtype, "reads": to_record(OTHERS)}
-    return make_policy_model(options | ({"options": plan.record()} if plan else {}), 0)
+def policy_model(network, dtype, acting=ALONE):
+    spec = {"network": network, "num_actions": A, "dtype": dtype, "reads": to_record(OTHERS)}
+    return make_policy_model(spec | acting.record, 0)._replace(acting=acting)
 
 
 @pytest.mark.parametrize(
@@ -76,40 +73,35 @@ def test_the_policy_step_lowers(network, dtype):
     player = PolicyPlayer(model, B, B, seed=0)
     sent, layout = pack((np.int32(0), observations(model.reads, B), np.zeros(B, bool), np.zeros(B, np.int32)))
     step = jax.jit(lambda *arguments: player._step(*arguments, layout))
-    lower(step, player._played.leaves, player._cores, player._key, sent)
+    lower(step, player._played.leaves, player._memory, player._key, sent)
 
 
-OPTIONS = parse_plan("game,learnt:0.1", "game", "auto", {})
-
-
-@pytest.mark.parametrize(("network", "algorithm", "dtype", "plan"), [
-    ("reference", "appo", "bfloat16", None), ("small", "impala", "float32", None),
-    ("general", "appo", "bfloat16", None), ("film", "ppo", "float32", None), ("general", "appo", "float32", OPTIONS),
-    ("small", "appo", "float32", OPTIONS._replace(coefficients=(0.0, 1.0))),
+@pytest.mark.parametrize(("network", "algorithm", "dtype"), [
+    ("reference", "appo", "bfloat16"), ("small", "impala", "float32"), ("general", "appo", "bfloat16"),
+    ("film", "ppo", "float32"),
 ])  # fmt: skip
-def test_the_update_of_the_policy_lowers(network, algorithm, dtype, plan):
-    lower_update(network, dtype, algorithm, plan=plan)
+def test_the_update_of_the_policy_lowers(network, algorithm, dtype):
+    lower_update(network, dtype, algorithm)
 
 
-def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, plan=None):
-    model = policy_model(network, dtype, plan)
+def lower_update(network, dtype, algorithm, fsdp=1, tensor=1, acting=ALONE):
+    model = policy_model(network, dtype, acting)
     settings = Settings(algorithm=algorithm, num_epochs=2, num_minibatches=2)
-    control = Control(model.options, ControlSection()) if plan else None
-    update = make_policy_update(model.unroll, make_shape_rewards(MIX, SOURCES, plan, control), settings, control)
+    update = make_policy_update(model.unroll, make_shape_rewards(MIX, SOURCES, acting), settings, acting)
     steps = np.zeros((T, B), np.float32)
     rollouts = Rollouts(
         observations=observations(model.reads, T + 1, B),
         first=np.zeros((T + 1, B), bool),
         core=np.zeros((1, B, model.core_size), np.float32),
         action=steps.astype(np.int32),
-        logits=np.zeros((T, B, sum(model.options.sizes) if plan else A), np.float32),
+        logits=np.zeros((T, B, A + acting.more_outputs), np.float32),
         value=steps,
         version=steps.astype(np.int32),
         reward=steps,
         terminated=steps.astype(bool),
         truncated=steps.astype(bool),
         reward_inputs={"learnt": {"z": steps, "counts": np.ones((T, B), np.uint8)}, "rnd": {"reward": steps}},
-        control={name: steps.astype(np.int32) for name in CHOICES} if plan else {},
+        recorded={name: steps.astype(np.int32) for name in acting.recorded},
     )
     mesh = make_mesh(fsdp=fsdp, tensor=tensor)
     state = place(init_state(model.params, settings), mesh)

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from conftest import refusal
 
 from motif_jax.envs.world import ActionSpace
-from motif_jax.networks.actions import CHOICES, OptionHeads
+from motif_jax.learner.acting import ALONE, Acting, acting_of
 from motif_jax.policies.model import Model, PolicyPlayer, play
-from motif_jax.rewards.registry import mixtures
 
 pytestmark = pytest.mark.quick
 
@@ -62,7 +62,7 @@ def test_every_game_has_a_memory_of_its_own():
     assert ask(player, [4, 5], first=True)[1]["value"].tolist() == [1, 1]
 
 
-def spaced(outputs: int, space: ActionSpace | None = None, heads: OptionHeads | None = None) -> Model:
+def spaced(outputs: int, space: ActionSpace | None = None, acting: Acting | None = None) -> Model:
     """Reads an observation of every type; nothing that it computes is rounded in another order elsewhere."""
 
     def step(params, frozen, observations, first, core, prepared):
@@ -70,11 +70,12 @@ def spaced(outputs: int, space: ActionSpace | None = None, heads: OptionHeads | 
         core = jnp.where(first[:, None], 0, core) + seen[:, :1]
         return params * core * jnp.linspace(-1, 1, outputs), core[:, 0], core
 
-    return Model(jnp.float32(0.3), lambda *_: (), step, step, (), 1, outputs, space=space, options=heads)
+    spec = {"action_space": space.record(), "num_actions": outputs} if space else {}
+    acting = acting or Acting(spec)
+    actions = outputs - acting.more_outputs
+    return Model(jnp.float32(0.3), lambda *_: (), step, step, (), 1, actions, acting=acting)
 
 
-HEADS = OptionHeads(3, 2, (1, 4))
-MIXED = OptionHeads(3, 4, (1, 4), mixtures((0.0, 1.0), 2, sum_to_one=True), 2)
 SEEN = {
     "bytes": np.uint8, "flags": bool, "small": np.int16, "long": np.int64, "double": np.float64, "single": np.float32
 }  # fmt: skip
@@ -82,23 +83,26 @@ SEEN = {
 
 @pytest.mark.parametrize("model", [
     spaced(3), spaced(5, ActionSpace(sizes=(2, 3))), spaced(4, ActionSpace(low=(0.0, -1), high=(1.0, 2))),
-    spaced(sum(HEADS.sizes), heads=HEADS), spaced(sum(MIXED.sizes), heads=MIXED),
-], ids=["action", "choices", "numbers", "options", "mixtures"])  # fmt: skip
+], ids=["action", "choices", "numbers"])  # fmt: skip
 def test_one_array_each_way_has_the_bits_of_many(model, monkeypatch):
+    check_one_array_each_way(model, monkeypatch)
+
+
+def check_one_array_each_way(model, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")  # results are sent before they are asked for
     player = PolicyPlayer(model, num_games=6, group_size=2, seed=0)
     sent = []
     step = player._step
     player._step = lambda *inputs: sent.append(inputs) or step(*inputs)
-    plain = jax.jit(partial(play, model.step, model.space, model.options, None, False))
-    memory, weights, key = player._cores, (model.params, (), ()), jax.random.key(0)
+    plain = jax.jit(partial(play, model.step, model.acting, False))
+    memory, weights, key = player._memory, (model.params, (), ()), jax.random.key(0)
     draw = np.random.default_rng(0)
     for call, games in enumerate(([0, 1, 2, 3], [4, 5], [2, 3, 0, 1, 4, 5], [0, 1])):
         seen = {name: draw.normal(0, 9, (len(games), 3)).astype(dtype) for name, dtype in SEEN.items()}
         first = draw.random(len(games)) < 0.3
         memory, core, *results = plain(weights, memory, key, np.int32(call), seen, first, np.array(games))
         actions, outputs = player(seen, first, np.array(games))
-        made = [actions, *(outputs[name] for name in ("logits", "value", *(CHOICES if model.options else ())))]
+        made = [actions, *(outputs[name] for name in ("logits", "value", *model.acting.recorded))]
         for one, other in zip([core, *results], [outputs["core"], *made], strict=True):
             assert one.dtype == other.dtype
             assert np.asarray(one).tobytes() == np.asarray(other).tobytes()
@@ -120,3 +124,9 @@ def test_any_number_of_games_is_answered_with_one_program_per_size():
         assert outputs["value"].tolist() == [100 + number for number in range(count)]
     # 4, 8, ... 32 games are whole groups, of which up to 8 are not padded, 36 and 40 become 64; others: powers of two
     assert sorted(compiled) == [1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 64]
+
+
+def test_a_policy_alone_has_no_variants_and_another_one_needs_its_plugin():
+    refusal(lambda: ALONE.variant("gold"), "the policy has one behaviour, and no variant 'gold'")
+    missing = {"network": "small", "num_actions": 2, "gardener": {"names": ["a"]}}
+    refusal(lambda: acting_of(missing), "the policy needs the plugin 'gardener', which is not installed")

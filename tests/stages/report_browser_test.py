@@ -35,7 +35,7 @@ def made(tmp_path_factory):
     pictures = {"pictures": np.frombuffer(b"".join(packed), np.uint8), "picture_ends": ends}
     for file in home.glob("hostile/evaluate/*/replays/*.npz"):
         replay = load_replay(file, "")
-        save_replay(file, replay._replace(metadata=replay.metadata | {"program": "event_gold"}, **pictures))
+        save_replay(file, replay._replace(metadata=replay.metadata | {"rewarded_by": "program"}, **pictures))
     tell(home / "hostile")
     for name, other in (("gold", "hostile"), ("hostile", "gold")):
         run_stage(report, get_config("quickstart.py", report__runs=str(home / other)), home / name)

@@ -9,7 +9,7 @@ import pytest
 from conftest import get_config, is_complete, run_stage
 from report_workdir import EVENTS, make_replay, write_policy, write_workdir
 
-from motif_jax.files import read_json, read_lines, write_json, write_lines
+from motif_jax.files import read_json, write_json
 from motif_jax.run import Head, Run
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
@@ -93,39 +93,31 @@ def test_the_first_screen_shows_what_differs_most_from_random_play(whole):
 
 
 LEARNT, ONLINE, AIM = "train_reward", "train_policy", "with the goal “be kind”"
-RULES = Head(judge="<b>the rules</b>", goal="defaultgoal")
+RULES = Head(judge="<b>two oracles</b>", plural=True, goal="defaultgoal")
 
 
 @pytest.mark.parametrize(
     ("policy", "reward", "title", "trained"),
     [
-        ({}, RULES, "An agent that likes what the rules like", "by the learnt reward alone, not by the game, and"),
+        ({}, RULES, "An agent that likes what two oracles like", "by the learnt reward alone, not by the game, and"),
         ({}, Head(judge="<b>Qwen</b>"), "An agent that likes what Qwen likes", "by the learnt reward alone"),
         ({}, Head(judge="<b>A</b> and <b>B</b>"), "An agent that likes what A and B like", "by the learnt reward"),
         ({}, Head(judge="<b>Qwen</b>", aim=AIM), f"An agent {AIM}", "by the learnt reward alone, not by the game, and"),
         ({}, Head(), "An agent that likes the learnt reward", "by the learnt reward alone"),  # an imported one
-        ({"extrinsic_coefficient": 0.1}, RULES, "An agent that likes the game's own reward and what the rules like",
+        ({"extrinsic_coefficient": 0.1}, RULES, "An agent that likes the game's own reward and what two oracles like",
          "by the game and the learnt reward and trained"),
         ({"sources": "learnt,explore:0.02,event_idle:-0.005"}, RULES,
-         "An agent that likes what the rules like and newly drawn squares",
+         "An agent that likes what two oracles like and newly drawn squares",
          "by the learnt reward, newly drawn squares and event_idle (a penalty), not by the game, and trained"),
-        ({"sources": "code:a/b/gold.reward"}, None, "An agent that likes what the program gold pays",
-         "by the program gold alone"),
         ({"sources": "event_stairs_down:1,event_idle:-0.1"}, None, "An agent that likes stairs down",
          "by event_stairs_down and event_idle (a penalty)"),
         ({"extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0}, None,
          "An agent that learnt by playing, from the game's own reward", "by the game alone and trained"),
         ({"sources": "online:0.1"}, None, "An agent that likes what a judge likes", "by a judge&#x27;s answers alone"),
-        ({"options": "gold:1,down=stairs:20"}, None, "An agent that chooses between gold and down",
-         "has the options gold and down, each with a reward of its own. It was trained"),
     ],
 )  # fmt: skip
 def test_the_title_says_what_was_rewarded(tmp_path, policy, reward, title, trained):
     write_policy(tmp_path, get_config("quickstart.py", **{f"policy.{name}": one for name, one in policy.items()}))
-    if "options" in policy:
-        rows = [*read_lines(tmp_path / "policy/metrics.jsonl")]
-        earned = {f"option/{name}/{of}": 1.0 for name in ("gold", "down") for of in ("share", "length", "earns/gold")}
-        write_lines(tmp_path / "policy/metrics.jsonl", [row | earned for row in rows])
     if reward:
         Run(tmp_path).stage("train_reward", "reward").report(reward)
     report_training(tmp_path)

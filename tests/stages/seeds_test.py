@@ -4,10 +4,12 @@ from report_test import Seen
 from motif_jax.files import write_json, write_lines
 from motif_jax.run import Head, Run
 from motif_jax.stages.report import columns, gather, write_page_over_seeds
+from motif_jax.structs import Meaning
 from motif_jax.system.runs import plan
 
 pytestmark = pytest.mark.quick
 MACHINE = {"processor": "A fine processor", "cores": 2, "commit": "abc123-dirty", "versions": {"jax": "9.9"}}
+MEANINGS = (Meaning("depth_at_end", "deepest", "of all rooms"), Meaning("falls", "falls down", better="lower"))
 
 
 def write_run(folder, success, reward=None, **more):
@@ -22,7 +24,8 @@ def write_run(folder, success, reward=None, **more):
     rows = [{"env_steps": step, "seconds": 1.0, "episode/success": success * step / 2000} for step in (1000, 2000)]
     (folder / "policy").mkdir(parents=True)
     write_lines(folder / "policy" / "metrics.jsonl", rows)
-    Run(folder).stage("train_policy", "policy").report(Head(steps=2000, seconds=1.0, machine=MACHINE))
+    said = Head(steps=2000, seconds=1.0, machine=MACHINE, meanings=MEANINGS)
+    Run(folder).stage("train_policy", "policy").report(said)
 
 
 def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsys):
@@ -46,13 +49,14 @@ def test_the_page_has_means_over_seeds_and_names_what_is_missing(tmp_path, capsy
 def test_the_page_says_how_it_was_made_which_side_is_better_and_what_never_changed(tmp_path):
     runs = plan("5", [], 0)
     for run in runs:
-        own, same = (20.0 + run.seed, 90.0), {"max_depth": (1.0, 1.0), "gold": (0.0, 0.0)}
-        write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed, steps=own, depth=own, **same)
+        own, same = (20.0 + run.seed, 90.0), {"depth_at_end": (1.0, 1.0), "gold": (0.0, 0.0)}
+        write_run(tmp_path / run.folder, 0.5 + 0.1 * run.seed, steps=own, depth=own, falls=own, **same)
     page = Seen(write_page_over_seeds(runs, tmp_path, ["--config=motif:toy", "--workdir=runs/a b"]).read_text()).text
     for told in (
         "commit abc123-dirty",
         "'--workdir=runs/a b'",
-        "deepest level 1.00, gold 0.00.",
+        "gold 0.00, deepest 1.00.",  # what the world says about its figures
+        "against random play falls down lower -68.00 1.00 [1.00, 1.00]",
         "against random play steps lower -68.00 1.00 [1.00, 1.00]",  # fewer are an improvement
         "against random play depth not known -68.00 0.00 [0.00, 0.00]",
     ):

@@ -96,7 +96,7 @@ def test_the_first_estimate_of_the_time_is_at_most_the_time_that_training_may_ta
 def test_a_batch_smaller_than_a_round_of_an_on_policy_algorithm_is_said(tmp_path, capsys):
     config = viewed(settings(algorithm="ppo", batch_size=32))  # two groups of 4 games, 8 steps each
     parts = assemble(config, tmp_path, lambda setting: RewardSources(), 1)
-    open_pool(config, parts, make_player(config, parts.model, 0), 0).close()
+    open_pool(config, parts, make_player(config, parts, 0), 0).close()
     assert "so it has samples of earlier policies: use a multiple of 64 steps" in capsys.readouterr().out
 
 

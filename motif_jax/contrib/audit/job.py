@@ -28,6 +28,7 @@ from motif_jax.contrib.audit.stage import (
 )
 from motif_jax.contrib.audit.trajectories import audit_file
 from motif_jax.envs.texts import texts_of
+from motif_jax.envs.world import meanings_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, messages_of, read_tracks
 from motif_jax.pages.figures import Player, better
@@ -171,10 +172,11 @@ def _figures(config: AuditConfig, workdir: Path, players: Mapping[str, Player]) 
     if players["agent"].name == RANDOM:
         return ONLY_RANDOM
     rows = [read_rows(workdir / "evaluate" / players[one].name / EPISODES) for one in ("agent", RANDOM)]
-    keys, figures = keys_of(make_world(config.env).figures), {}
+    world = make_world(config.env)
+    keys, meanings, figures = keys_of(world.figures), meanings_of(world), {}
     for name, key in keys.items():
         ours, theirs = ([row.get(key) for row in each] for each in rows)
-        if name != "intrinsic_return" and better(name, keys) == "higher" and None not in (*ours, *theirs):
+        if name != "intrinsic_return" and better(name, keys, meanings) == "higher" and None not in (*ours, *theirs):
             figures[name] = np.array(ours, float), np.array(theirs, float)
     return figures
 

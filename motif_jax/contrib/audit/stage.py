@@ -129,13 +129,13 @@ def find_players(workdir: Path) -> dict[str, Player]:
     """The `agent` to audit and `random` play in the same games, if they were evaluated.
 
     The agent is this workdir's own at its latest checkpoint, else another policy, else a scripted player, else random
-    play itself; the whole policy rather than one of its options, and rather than its greedy play.
+    play itself; the whole policy rather than a variant, and rather than its greedy play.
     """
     every = [one._replace(name=name) for name, one in Run(workdir).read_each(SUMMARIES, Player).items()]
     every = [one for one in every if not one.protocol and not one.decoding]
     every.sort(
         key=lambda one: (
-            one.path == ".", bool(one.path), one.name != RANDOM, one.step, not one.option, not one.greedy
+            one.path == ".", bool(one.path), one.name != RANDOM, one.step, not one.variant, not one.greedy
         )
     )  # fmt: skip
     return ({"agent": every[-1]} if every else {}) | {one.name: one for one in every if one.name == RANDOM}

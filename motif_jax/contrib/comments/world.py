@@ -18,7 +18,7 @@ from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld, without_arguments
 from motif_jax.files import SharedLines, read_shared, slug
-from motif_jax.structs import EndStatus, UserError, legible
+from motif_jax.structs import EndStatus, Meaning, UserError, legible
 from motif_jax.system.foreign import read_bytes, read_text
 from motif_jax.system.http import HttpClient
 
@@ -190,6 +190,7 @@ class CommentsWorld(TextWorld):
     name = "comments"
     about = "a forum on which comments are written"
     figures = {"score": float}  # noqa: RUF012
+    meanings = (Meaning("score", better="higher", verb="scores"),)
     written, heard = 2048, 2048
     makers: Makers = {  # noqa: RUF012
         "kind": without_arguments(lambda game, rng: rng.choice(comments("kind"))),

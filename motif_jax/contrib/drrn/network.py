@@ -50,16 +50,16 @@ class Drrn(PromptNetwork):
 class QLearning(Algorithm):
     """The algorithm `q_learning`."""
 
-    from_replay = True
+    own_minibatches = True  # from the replay buffer
 
-    def check(self, config: Any, limit: int, hosts: int, options: bool) -> None:
+    def check(self, config: Any, limit: int, hosts: int) -> None:
         check_together(config.policy)
         if config.plugins[DRRN].capacity < config.policy.batch_size:
             raise UserError("a replay must have room for a batch (--config.drrn.capacity, --config.policy.batch_size)")
         if config.policy.bootstrap == "inferred":
             raise UserError("q_learning infers no values: choose explicit or never (--config.policy.bootstrap)")
 
-    def splits_steps(self, section: Any, memory: bool) -> bool:
+    def splits_steps(self, config: Any, memory: bool) -> bool:
         return True
 
     def make_learner(self, config: Any, world: World, learning: Any) -> tuple[Any, Any]:

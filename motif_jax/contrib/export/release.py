@@ -28,7 +28,7 @@ from motif_jax.language.hub import write_language_model
 from motif_jax.names import BACKENDS, find
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
 from motif_jax.pages.blocks import Interval, exact
-from motif_jax.pages.figures import SUMMARIES, Player, estimate, in_order, scores_of
+from motif_jax.pages.figures import SUMMARIES, Meanings, Player, estimate, in_order, meanings_of, scores_of
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.decoding import TRAINED
 from motif_jax.policies.model import read_policy
@@ -47,7 +47,6 @@ from motif_jax.transcripts.store import Transcripts
 DECLARED = tables_of(RewardConfig) | tables_of(CollectConfig) | tables_of(TrainConfig)  # for policies, rewards
 Arrays = dict[tuple[str, ...], Any]
 CHANCE = "random"
-NAMING_SOURCES = ("policy.sources", "policy.options", "policy.controller")
 SEED = re.compile(r"seed-\d+")  # the folder of one of several runs
 KEPT = ("episodes", "task", "rules", "figures", "greedy")  # of a summary
 
@@ -80,7 +79,8 @@ def run(config: ExportConfig, workdir: Path) -> None:
         results, replay = find_results(workdir, contents["policy"]["step"])
     metadata = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
     metadata |= contents | {"results": results}
-    card = write_card(metadata, arrays, config.export.about)
+    meanings = meanings_of(Run(workdir).read_each(SUMMARIES, Player).values())
+    card = write_card(metadata, arrays, config.export.about, meanings)
     with naming(f"{FLAG}.to"):
         write_release(directory, arrays, metadata, card, replay)
     sizes = {file.name: file.stat().st_size for file in sorted(directory.iterdir()) if file.is_file()}
@@ -164,7 +164,7 @@ def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
         *sections, name = key.split(".")
         inner = functools.reduce(lambda inner, section: inner.setdefault(section, {}), sections, nested)
         text = flat[key]
-        text = without_folders(text) if key in NAMING_SOURCES else text
+        text = without_folders(text) if isinstance(text, str) else text  # of lists of reward sources
         is_path = value.kind in (PATH, PATHS) or (isinstance(text, str) and text.startswith("/"))
         inner[name] = ",".join(Path(part).name for part in text.split(",")) if is_path else text
     return nested
@@ -182,7 +182,7 @@ def find_results(workdir: Path, step: int) -> tuple[dict[str, Any], bytes | None
         names = ("env_steps", "seconds", "machine")
         results["training"] = {name: training[name] for name in names if name in training}
     every, replay = Run(workdir).read_each(SUMMARIES, dict).items(), None
-    own = {name: one for name, one in every if one["path"] == "." and one["step"] == step and not one.get("option")}
+    own = {name: one for name, one in every if one["path"] == "." and one["step"] == step and not one.get("variant")}
     for name in sorted(own, key=lambda name: ("protocol" in own[name], own[name]["greedy"], name)):
         summary, protocol = own[name], own[name].get("protocol")
         beside = read_json(workdir / "evaluate" / (f"{CHANCE}-{protocol}" if protocol else CHANCE) / SUMMARY) or {}
@@ -206,7 +206,7 @@ def find_over_seeds(workdir: Path) -> dict[str, Any]:
     latest: list[Player] = []
     for run in sorted(path for path in workdir.resolve().parent.iterdir() if SEED.fullmatch(path.name)):
         every = Run(run).read_each(SUMMARIES, Player).values()
-        own = [one for one in every if one.path == "." and not (one.protocol or one.option or one.greedy)]
+        own = [one for one in every if one.path == "." and not (one.protocol or one.variant or one.greedy)]
         latest += [max(own, key=lambda one: one.step)] if own else []
     if len(latest) < 2:
         return {}
@@ -219,8 +219,11 @@ def find_over_seeds(workdir: Path) -> dict[str, Any]:
 # ---- the card: README.md with the YAML front matter of the Hugging Face Hub
 
 
-def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: str) -> str:
-    """The text of the card. `metadata`: of config.json. `words`: sentences of the user's own."""
+def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: str, meanings: Meanings) -> str:
+    """The text of the card. `metadata`: of config.json. `words`: sentences of the user's own.
+
+    `meanings`: of the figures.
+    """
     name, results = metadata["name"], metadata["results"]
     parts = [_front_matter(metadata), f"# {clean(name)}", *([clean(words, 2000)] if words else []), _use(metadata)]
     parts += ["## How it was made", _table(("", ""), _made(metadata, arrays))]
@@ -231,13 +234,14 @@ def write_card(metadata: Facts, arrays: Mapping[str, Mapping[Any, Any]], words: 
         head = ["per game", "mean [95 % interval]", "median", *(["random play", "median"] if beside else [])]
         rows = [
             [figure, *_cells(own[figure]), *(_cells(beside.get(figure)) if beside else [])]
-            for figure in in_order(own)
+            for figure in in_order(own, meanings)
             if own[figure]
         ]
         parts += [heading, _table(head, rows)]
     if over_seeds := results.get("over_seeds"):
         steps = " to ".join(f"{step:,}" for step in sorted(set(results["trained_steps"])))
-        rows = [[figure, _cells(over_seeds[figure])[0]] for figure in in_order(over_seeds) if over_seeds[figure]]
+        known = [figure for figure in in_order(over_seeds, meanings) if over_seeds[figure]]
+        rows = [[figure, _cells(over_seeds[figure])[0]] for figure in known]
         parts += [f"## Over {results['seeds']} seeds", f"The policies were trained for {steps} steps."]
         parts.append(_table(["mean of the seeds' means", "[95 % interval over seeds]"], rows))
     elif results["evaluations"]:

@@ -25,7 +25,7 @@ from motif_jax.envs.own_code import OPTIONS_FLAG
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import Makers, TextWorld
 from motif_jax.screens import printable
-from motif_jax.structs import EndStatus, Turn, UserError, legible
+from motif_jax.structs import EndStatus, Meaning, Turn, UserError, legible
 from motif_jax.system.foreign import read_bytes
 from motif_jax.system.http import HttpClient, check_address
 from motif_jax.system.machine import read_array
@@ -293,7 +293,11 @@ class GuessingWorld(TextWorld):
 
     name = "guessing"
     about = "a dialogue in which questions are asked about a picture that only its caption describes"
-    figures = {"closeness": float, "yes_or_no": int}  # noqa: RUF012  (final percentile; answers that the rule counts)
+    figures = {"closeness": float, "yes_or_no": int}  # noqa: RUF012
+    meanings = (
+        Meaning("closeness", note="percentile of the picture at the end", better="higher"),
+        Meaning("yes_or_no", note="answers that the rule counts"),
+    )
     written, heard = 256, 1024
     makers: Makers = {  # noqa: RUF012
         "asker": lambda arguments: Asker(OPEN, *arguments), "checker": lambda arguments: Asker(CLOSED, *arguments),

@@ -23,7 +23,7 @@ from motif_jax.envs.gym_world import quiet
 from motif_jax.envs.own_code import WORLD_FLAG
 from motif_jax.envs.sequential import SequentialVector, SequentialWorld
 from motif_jax.envs.world import CAPTIONS, CHOICE, SeedStream, Viewpoint, World
-from motif_jax.structs import ArraySpec, UserError
+from motif_jax.structs import ArraySpec, Meaning, UserError
 
 CATEGORIES = 11  # MiniGrid's kinds of objects; there are fewer colours and states
 NOT_FOR_THE_BOT = ("KeyInBox", "PutNextS5N2Carrying", "PutNextS6N3Carrying", "PutNextS7N4Carrying")
@@ -37,6 +37,7 @@ class BabyAIWorld(SequentialWorld, World):
     about = "a game in which a robot in a room of coloured keys, balls, boxes and doors does what a sentence asks for"
     action = CHOICE
     figures = {"family": int, "bot_steps": int}  # noqa: RUF012
+    meanings = tuple(Meaning(name, curve=False, compared=False) for name in ("family", "bot_steps"))
     families = FAMILIES
     reads = ("image", "mission")
     viewpoints = {"image": Viewpoint(COLUMN, ROW, plane=0)}  # noqa: RUF012  kinds of objects

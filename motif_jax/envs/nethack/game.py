@@ -23,7 +23,7 @@ from motif_jax.envs.nethack import engine
 from motif_jax.envs.nethack.observations import FRAME, SHOWN, count_drawn
 from motif_jax.envs.nethack.tasks import PENALTIES, SUCCESS_REWARD, get_task
 from motif_jax.envs.world import GameSeed
-from motif_jax.structs import EndStatus, EpisodeInfo
+from motif_jax.structs import EndStatus, EpisodeInfo, Meaning
 
 # The actions of a player and their keys, and the questions that are left to the player.
 
@@ -89,6 +89,16 @@ FIGURES: dict[str, type] = {  # of the last frame before the end; scout: glyphs 
     "progression": float,  # BALROG's, in percent
 }
 EXTENDED_FIGURES = FIGURES | {"kills": int}  # of games with the extended actions
+MEANINGS = (  # of both
+    *(Meaning(name, curve=False, compared=False) for name in ("ascended", "depth", "turns")),
+    Meaning("kills", better="higher", compared=False),
+    Meaning("score", note="at the end", better="higher", verb="scores"),
+    Meaning("max_depth", "deepest level", better="higher"),
+    Meaning("gold", note="at the end", better="higher"),
+    Meaning("experience_level", note="at the end", better="higher"),
+    Meaning("progression", note="BALROG's, in percent", better="higher", compared=False),
+    Meaning("scout", "squares seen", better="higher", curve=False, compared=False),
+)
 
 
 def make_info(

@@ -55,7 +55,7 @@ EVENT_IDLE, EVENT_STAIRS = "event_idle", "event_stairs"
 CHANGES = {"event_score": 9, "event_health": 10, "event_gold": 13, EVENT_IDLE: 20}  # places in blstats
 EVENTS |= dict.fromkeys((*CHANGES, EVENT_STAIRS), ArraySpec((), "float32"))
 
-# Names of numbers of the bottom line for reward programs.
+# Names of numbers of the bottom line.
 NUMBERS = {
     name: ("blstats", place)
     for name, place in {

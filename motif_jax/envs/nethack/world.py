@@ -18,7 +18,7 @@ import numpy as np
 from motif_jax.config.table import Flag, Number, Text, Whole, deciding, table_of, value
 from motif_jax.envs.nethack import engine, observations
 from motif_jax.envs.nethack.engine import WHEEL_LIBRARY, Library, find_library
-from motif_jax.envs.nethack.game import ExtendedGame, NetHackGame
+from motif_jax.envs.nethack.game import MEANINGS, ExtendedGame, NetHackGame
 from motif_jax.envs.nethack.observations import SCREENS, SHOWN, FrameGame, Observer, open_rows
 from motif_jax.envs.nethack.tasks import PENALTIES, check_character, get_task
 from motif_jax.envs.own_code import TASK_FLAG, load_class
@@ -339,6 +339,7 @@ class NetHackWorld(FrameWorld):
     def __init__(self, settings: GameSettings):
         super().__init__(settings)
         self.action_names, self.figures = settings.action_names, settings.nethack_game.figures
+        self.meanings = tuple(one for one in MEANINGS if one.name in self.figures)
         self.character = settings.character  # the hero's role, race, alignment and gender, as datasets record them
 
     @property

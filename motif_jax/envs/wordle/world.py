@@ -19,7 +19,7 @@ from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import FLAG, Makers, Picker, TextPlayer, TextWorld, without_arguments
 from motif_jax.envs.world import GREY, WHITE, Pieces
 from motif_jax.screens import REVERSED, printable
-from motif_jax.structs import EndStatus, UserError, legible
+from motif_jax.structs import EndStatus, Meaning, UserError, legible
 from motif_jax.system.foreign import read_text
 
 # The words, the colours of a guess, and the words that fit them.
@@ -364,7 +364,11 @@ class WordleWorld(TextWorld):
 
     name = "wordle"
     about = "Wordle, a game in which a hidden word of five letters is guessed in six tries"
-    figures = {"guesses": int, "malformed": int, "words_left": int}  # noqa: RUF012  (malformed: not five letters)
+    figures = {"guesses": int, "malformed": int, "words_left": int}  # noqa: RUF012
+    meanings = (
+        Meaning("guesses", better="lower"), Meaning("malformed", note="not five letters", better="lower"),
+        Meaning("words_left", note="that fit the answers", better="lower"),
+    )  # fmt: skip
     written = 16  # more than five letters, so that a cut text is still too long
     heard = len(PATTERNS[0])
     makers = MAKERS

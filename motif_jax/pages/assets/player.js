@@ -4,7 +4,7 @@ for (const player of document.querySelectorAll(".player")) {
   const ROWS = 24, COLUMNS = 80, CELLS = ROWS * COLUMNS, ZOOMED = 44, SHOWN = 12;
   const WIDEST = 18, TALLEST = 480, DECODED = 60; // pixels of a character, and of a picture; pictures that are kept
   const COLORS = JSON.parse(document.getElementById("colours").textContent);
-  const PAID = { learnt: ["learnt reward", "learnt rewards"], program: ["reward by the program", "rewards by the program"] };
+  const paid = (word, what) => (word === "learnt" ? `learnt ${what}` : `${what} by the ${word}`);
   const part = (name) => player.querySelector(`.${name}`);
   const [screen, line, choice, play, speed, zoom] = ["screen", "line", "choice", "play", "speed", "zoom"].map(part);
   const pen = screen.getContext("2d"), pencil = line.getContext("2d");
@@ -32,7 +32,7 @@ for (const player of document.querySelectorAll(".player")) {
     found.odds = take(Float32Array, about.steps * about.known); // of all actions, step by step
     for (const name of ["count", "message"]) found[name] = take(Int32Array, frames);
     found.action = take(Int32Array, about.steps);
-    found.charge = about.options ? take(Int32Array, about.steps) : null;
+    found.chooser = about.choosers ? take(Int32Array, about.steps) : null;
     found.picture = take(Int32Array, frames);
     found.drawn = new Map(); // pictures by number, those that were shown last
     found.cursor = take(Uint8Array, 2 * frames);
@@ -174,8 +174,8 @@ for (const player of document.querySelectorAll(".player")) {
     put("message", text || "(no message)");
     part("message").classList.toggle("none", !text);
     const chance = at && !Number.isNaN(replay.probability[done]) ? ` (${Math.round(100 * replay.probability[done])} %)` : "";
-    const option = at && replay.charge ? ` (${replay.options[replay.charge[done]] ?? `option ${replay.charge[done]}`})` : "";
-    put("action", at ? (replay.actions[replay.action[done]] ?? String(replay.action[done])) + option : "–");
+    const chooser = at && replay.chooser ? ` (${replay.choosers[replay.chooser[done]] ?? `chooser ${replay.chooser[done]}`})` : "";
+    put("action", at ? (replay.actions[replay.action[done]] ?? String(replay.action[done])) + chooser : "–");
     put("chance", chance);
     put("learnt", at ? signed(replay.intrinsic[done], 3) : "–");
     const seen = replay.count[at - (replay.late ?? 0)], times = seen > 1 ? `, seen ${seen} times` : "";
@@ -208,7 +208,7 @@ for (const player of document.querySelectorAll(".player")) {
     part("up").hidden = replay.intrinsic.every(Number.isNaN);
     part("zooms").hidden = zoom.hidden;
     for (const name of ["earlier", "later", "jumps"]) part(name).hidden = !replay.shownRewards.some((value) => value > 0);
-    for (const word of player.querySelectorAll(".paid")) word.textContent = PAID[replay.paid ?? "learnt"][0];
+    for (const word of player.querySelectorAll(".paid")) word.textContent = paid(replay.paid ?? "learnt", "reward");
   }
 
   function drawOdds() { // of the action that is taken next
@@ -258,7 +258,7 @@ for (const player of document.querySelectorAll(".player")) {
   function listMoments() {
     const values = replay.shownRewards, learnt = values === replay.intrinsic;
     const best = Array.from(values.keys()).filter((step) => values[step] > 0).sort((a, b) => values[b] - values[a] || a - b);
-    part("highest").textContent = best.length ? `Highest ${learnt ? PAID[replay.paid ?? "learnt"][1] : "rewards of the game"}` : "";
+    part("highest").textContent = best.length ? `Highest ${learnt ? paid(replay.paid ?? "learnt", "rewards") : "rewards of the game"}` : "";
     part("moments").hidden = !best.length;
     part("moments").querySelector("ol").replaceChildren(...best.slice(0, SHOWN).map((step) => {
       const item = document.createElement("li"), button = document.createElement("button");

@@ -69,7 +69,7 @@ def write_page(
     who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or backend.title
     judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
     head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=len(dataset) - counts["not asked"],
-                aim=aim_of(section.goal), without_aim=f"of {judge}")  # fmt: skip
+                plural=backend.plural and not models, aim=aim_of(section.goal), without_aim=f"of {judge}")  # fmt: skip
     stage.report(replace(head, asked=sentence([head], len(dataset))), part=name)
     write_whole(path, page(f"{name}: annotation", [*top_lines, *details]))  # last: it marks a complete stage
     return path

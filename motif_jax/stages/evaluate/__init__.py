@@ -30,7 +30,7 @@ from motif_jax.offline.recipes import recipe_of
 from motif_jax.policies.choice import LAST, find, parse_one
 from motif_jax.policies.decoding import Decoding, check_decoding, decodings_of
 from motif_jax.replays.replay import LONGEST, save_replay
-from motif_jax.rewards.registry import ONLINE, program_title, shown_source
+from motif_jax.rewards.registry import ONLINE, chosen, kind_of, shown_source
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages import Stage, find_pools, later, with_result
 from motif_jax.stages.train_policy import Policy
@@ -41,10 +41,10 @@ from motif_jax.system.machine import usable_cores
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
 VALUES = "values/checkpoints"  # of policies that write
-OPTION = "#"  # before the name of an option that plays alone: WORKDIR@STEP#gold
+VARIANT = "#"  # before the name of a variant (`Acting.variant`): WORKDIR@STEP#NAME
 REWARDS = (  # values of the policy that decide which rewards are added up
     "reward_dir", "reward_checkpoint", "threshold_quantile", "count_exponent", "intrinsic_form",
-    "reference_alignment", "options", "controller", "sources",
+    "reference_alignment", "sources",
 )  # fmt: skip
 FLAG, BASELINES_FLAG = "--config.evaluate.policy", "--config.evaluate.baselines"
 
@@ -60,7 +60,7 @@ class Evaluate:
         "empty: of this workdir",
     )
     baselines: str = value("random", PATHS, "players of the same games, comma-separated: scripted, WORKDIR, @STEP")
-    protocol: str = value(TASK, Text(tuple(PROTOCOLS)), "task: the rules of env; others: published ones, of plugins")
+    protocol: str = value(TASK, Text(tuple(PROTOCOLS)), "task: the rules of env; plugins have published ones")
     variations: str = value(
         "", Text(longest=4000), "more variations of babyai: rewording=synonyms;level=GoToFrench+actions=french"
     )
@@ -104,10 +104,10 @@ class Contender(NamedTuple):
     step: int  # of the checkpoint
     greedy: bool
     decoding: Decoding | None = None  # of a policy that writes
-    option: str = ""  # the option that plays alone, of a policy with options
+    variant: str = ""  # of the policy (`Acting.variant`); "": the policy itself
 
     def metadata(self) -> dict[str, Any]:
-        return {name: value for name, value in to_plain(self).items() if value or name not in ("decoding", "option")}
+        return {name: value for name, value in to_plain(self).items() if value or name not in ("decoding", "variant")}
 
     def folder(self, workdir: Path) -> Path:
         """The directory of its checkpoints."""
@@ -119,13 +119,13 @@ def _named(section: Evaluate) -> list[tuple[str, str]]:
     return [(other, BASELINES_FLAG) for other in section.baselines.split(",") if other] + [(section.policy, FLAG)]
 
 
-def split_option(policy: str) -> tuple[str, str]:
-    """A policy, and the option behind it that is to play alone, "" for none. Names of directories may contain a #."""
-    path, mark, option = policy.rpartition(OPTION)
+def split_variant(policy: str) -> tuple[str, str]:
+    """A policy, and the variant of it behind it, "" for none. Names of directories may contain a #."""
+    path, mark, variant = policy.rpartition(VARIANT)
     names = filter(None, (policy, policy.rpartition("@")[0]))
-    if not (mark and option) or "/" in option or any(Path(name).is_dir() for name in names):
+    if not (mark and variant) or "/" in variant or any(Path(name).is_dir() for name in names):
         return policy, ""
-    return path, option
+    return path, variant
 
 
 def find_contenders(config: EvaluateConfig, workdir: Path) -> list[tuple[Contender, str]]:
@@ -160,7 +160,7 @@ def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> l
         name, path, step = _locate(workdir, policy, flag, "values")
         decodings = decodings_of(asdict(config.decoding))
         return [Contender(short_name(f"{name}-{step}-{one.name}"), path, step, False, one) for one in decodings]
-    policy, option = split_option(policy)
+    policy, variant = split_variant(policy)
     if is_language_model(policy):
         file = locate_model(policy, flag).absolute()
         return [Contender(short_name(f"{file.name.removesuffix('.gguf')}{games}"), str(file), 0, greedy)]
@@ -170,9 +170,9 @@ def find_all(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> l
             "evaluation needs a world of texts (--config.env.world), and motif_jax.load_values and motif-chat need none"
         )
     name, path, step = _locate(workdir, policy, flag, "policy")
-    alone = f"-{option}" if option else ""
-    name = short_name(f"{name}-{step}{alone}{'-greedy' if greedy else ''}{games}")
-    return [Contender(name, path, step, greedy, option=option)]
+    of_variant = f"-{variant}" if variant else ""
+    name = short_name(f"{name}-{step}{of_variant}{'-greedy' if greedy else ''}{games}")
+    return [Contender(name, path, step, greedy, variant=variant)]
 
 
 def _locate(workdir: Path, policy: str, flag: str, stage: str) -> tuple[str, str, int]:
@@ -224,7 +224,7 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     """A checksum that changes whenever the player or the learnt reward may have changed; `evaluate` then reads both."""
     section, own = asdict(config.policy), workdir / "policy" / "checkpoints"
     given = flatten(section)
-    values = [given[name] for name in (*REWARDS, *SOURCE_VALUES)]
+    values = [given[name] for name in (*REWARDS, *SOURCE_VALUES)] + [one.path for one in chosen(config)]
     if contender.decoding:
         values += astuple(contender.decoding)
         trained = read_json(contender.folder(workdir).parent / "config.json") or {}
@@ -295,9 +295,9 @@ def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: R
 def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:
     """The metadata of a replay: its player, its games, and the words that it was chosen for."""
     shown = "" if player["reward"] else shown_source(player.get("sources", {}))
-    program = shown if program_title(shown) else ""
-    late = config.policy.reference_alignment and not program  # steps are rewarded for the message before their action
-    given = {"options": player.get("options"), "program": program, "one_step_late": late}
+    kind = kind_of(shown)
+    late = config.policy.reference_alignment and kind.of_captions  # rewards are for the message before the action
+    given = {"choosers": player.get("choosers"), "rewarded_by": kind.replay_word, "one_step_late": late}
     names = ("parameters", "reward", "goal", "threshold", "count_exponent")
     metadata = {"player": player["name"], "chosen": words} | {name: player[name] for name in names}
     return metadata | {name: value for name, value in given.items() if value} | {"games": games_of(config)}
@@ -347,7 +347,7 @@ def check(config: EvaluateConfig) -> None:
             check_texts_fit(config)
     for policy, flag in _named(section):
         if policy not in (*world.players, ""):
-            policy, _ = split_option(policy)
+            policy, _ = split_variant(policy)
             if is_language_model(policy):
                 check_reads(LANGUAGE, world.specs, world.reads, world.name)
             parse_one(f".{policy}" if policy.startswith("@") or not policy else policy, flag)
@@ -380,7 +380,7 @@ def needs(config: EvaluateConfig, workdir: Path) -> Iterator[Need]:
 def needs_player(config: EvaluateConfig, workdir: Path, policy: str, flag: str) -> Iterator[Need]:
     """The policy or language model that a value names, unless it is of this workdir, or a scripted player."""
     world = make_world(config.env)
-    name, _ = split_option(policy)
+    name, _ = split_variant(policy)
     if name in (*world.players, "") or name.startswith("@"):
         return
 

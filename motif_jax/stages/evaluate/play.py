@@ -50,6 +50,7 @@ from motif_jax.episodes.playback import (
 )
 from motif_jax.files import checkpoint_steps, to_plain, write_lines
 from motif_jax.language.config import is_language_model
+from motif_jax.learner.acting import CHOOSER
 from motif_jax.offline.recipes import Recipe
 from motif_jax.pages.figures import WATCHED, Player, Watched, label
 from motif_jax.policies.choice import load
@@ -59,7 +60,7 @@ from motif_jax.policies.model import Model, PolicyPlayer, probabilities, read_po
 from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer, read_values
 from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, load_reward, make_mix
-from motif_jax.rewards.registry import LEARNT, SOURCES, Weights, behaviours_of, find_behaviour, named, shown_source
+from motif_jax.rewards.registry import LEARNT, LEARNT_KIND, shown_source
 from motif_jax.rewards.source import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate, find_pools, with_result
@@ -78,7 +79,7 @@ KEEP_EVERY_S = 20.0  # seconds between saves: the most work that a kill loses
 KEEP_PER_S = 20.0  # additional seconds for each second of the last save: thousands of episodes take long to write
 
 REWARD = "reward of "  # before a source's name: the rewards of an episode's steps
-TERM = "term of "  # before a program's name, ": " and the text of a term: likewise
+TERM = "term of "  # before a source's name, ": " and the text of a term: likewise
 
 MOST_LIKELY = 4  # tokens shown of each distribution
 LONGEST_TEXT = 64  # tokens of a text; the rest is left out
@@ -100,7 +101,7 @@ def run(config: EvaluateConfig, workdir: Path) -> None:
         for (_, recipe), several in decodings.items():
             for line in describe_unused(recipe, several):
                 print_line(f"evaluate: {line}")
-        for contender, flag in sorted(due, key=lambda one: not one[0].option):  # a wrong option is refused at once
+        for contender, flag in sorted(due, key=lambda one: not one[0].variant):  # a wrong one is refused at once
             Evaluation(asked, workdir, contender, flag, loaded).run()
         if players[-1][0].decoding:
             results.print_sweep(workdir, names)
@@ -270,7 +271,6 @@ class LoadedPlayer(NamedTuple):
     # What the player is; checksums of its parameters, and of the reward sources with all their settings; the goal.
     metadata: dict[str, Any]
     model: Model | None = None
-    only: int | Weights | None = None  # the option or the mixture that plays alone, of a policy with options
     writer: ValueWriter | None = None  # of a policy that writes
 
 
@@ -284,7 +284,6 @@ def make_playing(
     world, metadata = make_world(config.env), contender.metadata()
     model: Model | None = None
     writer: ValueWriter | None = None
-    only: int | Weights | None = None
     of_actions = contender.path and not contender.decoding and not is_language_model(contender.path)
     # Before a language model: this may load the workdir's policy, and fails at once on a wrong reward.
     sources = RewardSources() if of_actions else sources_of_workdir(config, workdir)
@@ -308,11 +307,10 @@ def make_playing(
                 "does not name: their returns are left out (--config.policy.sources)"
             )
         report_other_games(contender.name, trained["config"].get("env", {}), config)
-        plan = trained["model"].get("options", {})
-        with naming(flag):
-            only = find_behaviour(contender.option, plan) if contender.option else None
-        names = [named(plan["names"], only)] if isinstance(only, tuple) else behaviours_of(plan)
-        metadata |= {"options": names} if names else {}
+        if contender.variant:
+            with naming(flag):
+                model = model._replace(acting=model.acting.variant(contender.variant))
+        metadata |= {"choosers": [*model.acting.names]} if model.acting.names else {}
     if of_actions and not sources.learnt:
         of_workdir = (one for one in sources_of_workdir(config, workdir) if one.source.is_learnt)
         sources = RewardSources([*of_workdir, *sources])
@@ -320,7 +318,7 @@ def make_playing(
     metadata |= sources.learnt.about() if sources.learnt else NO_REWARD
     if others := sources.about():
         metadata["sources"] = others
-    return LoadedPlayer(contender, sources, metadata, model, only, writer)
+    return LoadedPlayer(contender, sources, metadata, model, writer)
 
 
 def sum_of(model: Model) -> str:
@@ -340,7 +338,7 @@ def sources_of_workdir(config: EvaluateConfig, workdir: Path) -> RewardSources:
         return sources
     reward = load_reward(section.reward_dir or workdir, section.reward_checkpoint)
     learnt = LearntSource(reward, make_mix(section, reward), section.reference_alignment)
-    return RewardSources([Weighted(LEARNT, SOURCES[LEARNT].path, section.intrinsic_coefficient, learnt), *sources])
+    return RewardSources([Weighted(LEARNT, LEARNT_KIND.path, section.intrinsic_coefficient, learnt), *sources])
 
 
 # By path and step, all policies loaded so far; only the last one stays in memory, the others are None.
@@ -435,7 +433,7 @@ def episodes(
     policy: PolicyPlayer | WritingPlayer | None = None
     if playing.model:
         greedy = playing.contender.greedy
-        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, greedy, only=playing.only)
+        policy = PolicyPlayer(playing.model, workers * games, games // groups, seed, greedy)
     elif playing.writer and playing.contender.decoding:
         width = math.prod(make_world(config.env).action.shape)
         policy = WritingPlayer(playing.writer, playing.contender.decoding, width, workers * games, seed)
@@ -446,7 +444,7 @@ def episodes(
         rollout_length=ROLLOUT_WRITTEN if playing.writer else ROLLOUT, player=scripted, groups=groups,
         outputs=policy.outputs if policy else None, starts=policy.starts if policy else None, seed=config.seed,
         stream=SeedStream.EVALUATE, first_episode=min(missing), hang_timeout_s=section.hang_timeout_s, record=record,
-        flag="--config.evaluate",
+        waits=bool(playing.model and playing.model.acting.waits), flag="--config.evaluate",
     ) as pool:  # fmt: skip
         make_steps = functools.partial(as_steps, sources=playing.sources, num_actions=len(pool.world.action_names))
         pieces, timers, size = Pieces(), Timers(), pool.layout.group_size
@@ -470,7 +468,7 @@ def as_steps(arrays: Arrays, sources: RewardSources, num_actions: int) -> StepAr
     Unknown values are NaN. The first `num_actions` logits are those of actions, unless these have several parts.
     """
     nothing = np.full(arrays["reward"].shape, np.nan, np.float32)  # an action may have more axes
-    steps: StepArrays = {name: arrays[name] for name in ("action", "first", "charge") if name in arrays}
+    steps: StepArrays = {name: arrays[name] for name in ("action", "first", CHOOSER) if name in arrays}
     steps |= {name: arrays.get(name, nothing) for name in ("value", "probability")}
     steps |= {"z": nothing, "intrinsic": nothing}
     if "logits" in arrays and num_actions:
@@ -503,7 +501,7 @@ def as_row(
 ) -> EpisodeRow:
     """The line of one finished episode in `episodes.jsonl`, with the world's `figures`.
 
-    Its learnt return is None without a learnt reward; `returns` has those of other sources, `terms` of programs.
+    Its learnt return is None without a learnt reward; `returns` has those of other sources, `terms` of their terms.
     """
     events, paid = counter.describe(info, steps["action"]), ("intrinsic", REWARD, TERM)
     sums = {key: float(array.sum(dtype=np.float64)) for key, array in steps.items() if key.startswith(paid)}

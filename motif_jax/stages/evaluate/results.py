@@ -21,7 +21,7 @@ from motif_jax import files
 from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import TASK, find_protocol, is_variation
-from motif_jax.envs.world import World
+from motif_jax.envs.world import World, meanings_of
 from motif_jax.pages import figures
 from motif_jax.pages.blocks import Interval, cell, esc, exact, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
@@ -74,10 +74,11 @@ def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int, world: Worl
     # The end of each episode is its cause, if the causes of all are known, so that each end has only one name.
     has_causes = len(counted) == len(rows)
     ends = [(row["cause"] if has_causes else "") or END_NAMES[row["end_status"]] for row in rows]
-    programs = rows[0].get("terms", {}) if rows else ()
-    terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in programs}
+    sums = rows[0].get("terms", {}) if rows else ()
+    terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in sums}
     return {
         "figures": measured,
+        "meanings": [one._asdict() for one in meanings_of(world)],
         "aims": sorted(rules.aims),
         "did": intervals({name: column for name, column in did.items() if any(column)}, seed, wanted),
         "returns": intervals(_shared([row.get("returns", {}) for row in rows]), seed, wanted),
@@ -213,7 +214,7 @@ def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> N
 def _against_chance(players: Sequence[Player]) -> Head:
     """A chart of what differs between the agent and random play, and a sentence on both.
 
-    It is about success if a goal was ever reached, else about score or return.
+    It is about success if a goal was ever reached, else about the return, or the figure that stands in its place.
     """
     own, chance = figures.own_of(players), figures.chance_of(players)
     if not own:
@@ -221,16 +222,16 @@ def _against_chance(players: Sequence[Player]) -> Head:
     mine, theirs = own.figures, chance.figures if chance else {}
     games, form = "one game" if own.episodes == 1 else f"{own.episodes:,} games", exact
     mean = f"<b>{{}}</b>{' on average' * (own.episodes > 1)}"
-    figure, does = "score", f"In {games} it scores {mean}"
-    if not mine.get("score"):
-        figure, does = "return", f"In {games} its return is {mean}"
+    figure, does = "return", f"In {games} its return is {mean}"
+    if other := figures.in_place_of_return((name for name in mine if mine[name]), own.meanings):
+        figure, does = other, f"In {games} it {esc(figures.meaning_of(other, own.meanings).verb)} {mean}"
     if any(success and success.mean for success in (mine.get("success"), theirs.get("success"))):
         figure, does, form = "success", f"It reaches the goal in <b>{{}}</b> of {games}", "{:.0%}".format
     played = ""
     if measured := mine.get(figure):
         ends = " to ".join(map(form, measured.band))
         played = does.format(form(measured.mean)) + ("" if measured.low is None else f" (95 % interval {ends})")
-        played += f", random play {form(other.mean)}." if (other := theirs.get(figure)) else "."
+        played += f", random play {form(chances.mean)}." if (chances := theirs.get(figure)) else "."
     if not chance:
         more = '<span class="soft">To compare it with random play: --config.evaluate.policy=random.</span>'
         return Head(beside="", played=f"{played} {more}".lstrip())
@@ -246,16 +247,17 @@ def _most_different(own: Player, chance: Player, first: str) -> list[tuple[str, 
 
     Of these, only those whose intervals do not overlap; first what the learnt reward pays and what goals ask for.
     """
-    pairs = {}  # by title and note
-    for name in dict.fromkeys([first, *figures.compared(own.figures)]):
+    pairs, known = {}, own.meanings  # pairs: by title and note
+    for name in dict.fromkeys([first, *figures.compared(own.figures, known)]):
         mine, theirs = own.figures.get(name), chance.figures.get(name)
         if mine and theirs and (name != "intrinsic_return" or own.reward == chance.reward):
-            pairs[figures.words(name)] = mine, theirs
+            pairs[figures.words(name, known)] = mine, theirs
     if own.did and chance.did:
         for name in {**own.did, **chance.did}:
             pairs[name, ""] = own.did.get(name, NEVER), chance.did.get(name, NEVER)
-    gaps = {words: math.inf if words == figures.words(first) else figures.gap(pair) for words, pair in pairs.items()}
-    asked = {figures.words("intrinsic_return")[0], *own.aims}
+    said = figures.words(first, known)
+    gaps = {words: math.inf if words == said else figures.gap(pair) for words, pair in pairs.items()}
+    asked = {figures.words("intrinsic_return", known)[0], *own.aims}
     order = sorted(gaps, key=lambda words: (gaps[words] < math.inf, words[0] not in asked, -gaps[words]))
     return [(*words, pairs[words]) for words in order if gaps[words] > 0][:ON_FIRST]
 
@@ -492,7 +494,7 @@ def pack(replay: Replay) -> dict[str, Any]:
         odds             [T, A] float32: probabilities of all actions; A = 0 if they are not known
         count, message   [T + 1] int32: how often the message was seen, and its index in `messages`
         action           [T] int32
-        charge           [T] int32: the option that chose the action, an index into `options`; missing without options
+        chooser          [T] int32: who chose the action, an index into `choosers`; missing if there is only one
         picture          [T + 1] int32: index of the frame's picture in `pictures`; -1: no picture
         cursor           [T + 1, 2] uint8
 
@@ -507,7 +509,7 @@ def pack(replay: Replay) -> dict[str, Any]:
     for frames in (chars, colors):
         frames[1:] ^= frames[:-1].copy()
     floats = [replay.reward, replay.z, replay.intrinsic, replay.value, replay.probability, odds]
-    whole = [replay.count, message, replay.action, *([] if replay.charge is None else [replay.charge]), picture]
+    whole = [replay.count, message, replay.action, *([] if replay.chooser is None else [replay.chooser]), picture]
     numbered = [one.astype(kind) for kind, parts in (("<f4", floats), ("<i4", whole)) for one in parts]
     packed = b"".join(part.tobytes() for part in (chars, colors, *numbered, replay.cursor))
     return {
@@ -516,7 +518,7 @@ def pack(replay: Replay) -> dict[str, Any]:
         "paid": replay.rewarded_by,
         "known": odds.shape[1],
         "actions": [str(name) for name in replay.metadata["action_names"]],
-        "options": None if replay.charge is None else replay.option_names,
+        "choosers": None if replay.chooser is None else replay.choosers,
         "messages": [decode(np.frombuffer(line, np.uint8)) for line in numbers],
         "pictures": [base64.b64encode(one).decode() for one in pictures],
         "box": used_box(replay),

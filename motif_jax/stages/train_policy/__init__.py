@@ -19,11 +19,12 @@ from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.world import World, is_text, space_of
 from motif_jax.envs.worlds import check_world, parse_options
 from motif_jax.files import read_json
-from motif_jax.learner.settings import GroupSettings, LearnerSection, find_algorithm
-from motif_jax.names import ALGORITHMS, PROMPT_NETWORKS, check_end
+from motif_jax.learner.acting import find_acting
+from motif_jax.learner.settings import LearnerSection, find_algorithm
+from motif_jax.names import PROMPT_NETWORKS, check_end
 from motif_jax.networks.kinds import BY_SPECS, FIXED, check_own, check_reads, find_prompt_network, is_own
 from motif_jax.policies.decoding import LanguageSection
-from motif_jax.rewards.registry import OPTIONS_FLAG, OptionPlan, chosen, find_plan, to_number
+from motif_jax.rewards.registry import chosen, to_number
 from motif_jax.rewards.section import ANCHORED, RewardsSection
 from motif_jax.stages import SUMMARY, Stage, find_pools, find_runner, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate import AnnotateConfig
@@ -44,7 +45,7 @@ class Network:
         "reference",
         Text((*FIXED, *BY_SPECS, *PROMPT_NETWORKS), own=True),
         "reference: as published; small: for CPUs; general, film: for other games; "
-        f"{', '.join(PROMPT_NETWORKS)}: read prompts; or your own encoder as module:Class",
+        "language: reads prompts; or your own encoder as module:Class",
     )
     dtype: str = deciding("float32", Text(("float32", "bfloat16")), "type of matrix products; bfloat16: faster on GPUs")
     init_from: str = deciding("", PATH, "policy to start from: a workdir, or its checkpoints")
@@ -112,7 +113,6 @@ class Policy(Keeping, Devices, LearnerSection, PlayingSection, RewardsSection, N
     """The section `policy`; its values are declared in the bases, of which the last comes first."""
 
     language: LanguageSection = field(default_factory=LanguageSection)
-    grpo: GroupSettings = field(default_factory=GroupSettings)
 
 
 @dataclass(frozen=True)
@@ -150,22 +150,24 @@ def takes_turns(section: Policy) -> bool:
     return section.synchronous or find_algorithm(section.algorithm).on_policy
 
 
-def splits_steps(section: Policy) -> bool:
+def splits_steps(config: TrainConfig) -> bool:
     """Whether minibatches are not made of a batch's columns; see `Algorithm.splits_steps`."""
-    return find_algorithm(section.algorithm).splits_steps(section, memory=section.network not in PROMPT_NETWORKS)
+    memory = config.policy.network not in PROMPT_NETWORKS
+    return find_algorithm(config.policy.algorithm).splits_steps(config, memory)
 
 
-def check_batch(section: Policy, num_devices: int, hosts: int) -> int:
+def check_batch(config: TrainConfig, num_devices: int, hosts: int) -> int:
     """The number of rollouts in this host's share of a batch; raises UserError if devices or hosts cannot share it."""
+    section = config.policy
     games, length, size = section.games_per_worker // section.groups, section.rollout_length, section.batch_size
-    algorithm, minibatches, by_steps = find_algorithm(section.algorithm), section.num_minibatches, splits_steps(section)
+    algorithm, minibatches, by_steps = find_algorithm(section.algorithm), section.num_minibatches, splits_steps(config)
     parts = {f"{length} steps of a rollout x {hosts} hosts x {games} games of a group": length * hosts * games}
     if not by_steps:
         what = f"{length} steps of a rollout x {num_devices} devices x {minibatches} minibatches"
         parts[what] = length * num_devices * minibatches
     else:
         parts[f"{length} steps of a rollout x {num_devices} devices"] = length * num_devices
-        if not (algorithm.from_replay or algorithm.in_groups):
+        if not algorithm.own_minibatches:
             parts[f"{num_devices} devices x {minibatches} minibatches"] = num_devices * minibatches
     for what, count in parts.items():
         if size % count:
@@ -205,23 +207,17 @@ def check(config: TrainConfig) -> None:
         check_own(section.network)
     if network := find_prompt_network(section.network):
         network.check(config)
-    plan, algorithm = find_plan(config), find_algorithm(section.algorithm)
-    if space_of(world) and (plan or algorithm.in_groups or section.network in PROMPT_NETWORKS):
+    acting, algorithm = find_acting(config), find_algorithm(section.algorithm)
+    if space_of(world) and section.network in PROMPT_NETWORKS:
         raise UserError(
             f"actions of the world {world.name!r} are several choices or numbers: use the network general, film or "
-            "your own, without options, and appo, impala or ppo (--config.policy.network, .options, .algorithm)"
+            "your own (--config.policy.network)"
         )
     limit = section.max_episode_steps or config.env["max_episode_steps"]
     meeting = find_meeting(config.distributed)  # raises UserError for bad values
     hosts = meeting.num_processes if meeting else 1
-    algorithm.check(config, limit, hosts, bool(plan))
-    if plan and (not algorithm.learns_options or section.network in PROMPT_NETWORKS):
-        able = " and ".join(name for name in ALGORITHMS if find_algorithm(name).learns_options)
-        raise UserError(
-            f"options are learnt by {able} and by networks that do not read prompts, not by {section.algorithm!r} with "
-            f"the network {section.network!r} (--config.policy.algorithm, .network, {OPTIONS_FLAG})"
-        )
-    check_rewards(config, world, plan)
+    algorithm.check(config, limit, hosts)
+    check_rewards(config, world, acting is not None and acting.sources is not None)
     check_groups(section.games_per_worker, section.groups, "--config.policy")
     find_pools(config).check(waits=takes_turns(section))
     if section.synchronous and section.num_workers > 1:
@@ -229,7 +225,7 @@ def check(config: TrainConfig) -> None:
             f"a synchronous run has at most one worker, so that it is repeatable, not {section.num_workers} "
             "(--config.policy.synchronous, .num_workers)"
         )
-    check_batch(section, num_devices=1, hosts=1)  # those that take part are known later
+    check_batch(config, num_devices=1, hosts=1)  # those that take part are known later
     if section.train_until:
         name, _, wanted = parse_until(section.train_until)
         figures = ("return", "steps", "success", *world.figures)
@@ -241,11 +237,11 @@ def check(config: TrainConfig) -> None:
     check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
 
 
-def check_rewards(config: TrainConfig, world: World, plan: OptionPlan | None) -> None:
-    """Raises UserError for rewards that do not exist or cannot work together."""
+def check_rewards(config: TrainConfig, world: World, has_others: bool) -> None:
+    """Raises UserError for rewards that do not exist or cannot work together; `has_others`: what acts has its own."""
     section = config.policy
     choices, which = chosen(config), section.reward_checkpoint
-    if not (plan or section.extrinsic_coefficient or any(choice.coefficient for choice in choices)):
+    if not (has_others or section.extrinsic_coefficient or any(choice.coefficient for choice in choices)):
         flags = "--config.policy.extrinsic_coefficient, .intrinsic_coefficient, .sources"
         raise UserError(f"a policy needs at least one reward ({flags})")
     for choice in choices:
@@ -266,14 +262,15 @@ def needs(config: TrainConfig, workdir: Path) -> Iterator[Need]:
         yield from network.needs(section)
     is_here = find_runner(config).is_here and not find_meeting(config.distributed)  # others know their own devices
     if is_here and (section.num_devices > 1 or section.fsdp * section.tensor > 1):  # asking takes seconds
-        yield Need(lambda: check_own_devices(section))
+        yield Need(lambda: check_own_devices(config))
 
 
-def check_own_devices(section: Policy) -> None:
+def check_own_devices(config: TrainConfig) -> None:
     """Raises UserError if this machine has too few devices, or the batch cannot be cut for them."""
+    section = config.policy
     if devices := ask_jax():
         check_devices(section.num_devices, section.fsdp, section.tensor, devices, "--config.policy")
-        check_batch(section, (section.num_devices or devices.number) // section.tensor, hosts=1)
+        check_batch(config, (section.num_devices or devices.number) // section.tensor, hosts=1)
 
 
 STAGE = Stage(

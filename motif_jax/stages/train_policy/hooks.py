@@ -38,6 +38,14 @@ class Watched(NamedTuple):
     folder: Path  # the policy's
 
 
+class Words(NamedTuple):
+    """What the report's first screen and the policy's section say about the training of an agent, as HTML."""
+
+    title: str  # An agent that ...
+    rewarded: str  # after "The agent": was rewarded by ..., and
+    settings: Sequence[str] = ()  # what its rewards are; plain text
+
+
 class TrainingHook:
     """Watches a training. This one does nothing; others have those of these methods that they need."""
 
@@ -71,6 +79,11 @@ class TrainingHook:
         """Its blocks of the report, as HTML, from the policy's folder and the rows of metrics; [] without results."""
         return []
 
+    @staticmethod
+    def words(folder: Path, rows: Rows) -> Words | None:
+        """What the report says in place of the names of the reward sources; None: these."""
+        return None
+
 
 class Hooks:
     """All hooks of a training, by name."""
@@ -94,6 +107,11 @@ class Hooks:
 def blocks_of_hooks(folder: Path, rows: Rows) -> list[str]:
     """The blocks of all hooks for the report, as HTML."""
     return [block for path in TRAINING_HOOKS.values() for block in import_named(path).page(folder, rows)]
+
+
+def words_of_hooks(folder: Path, rows: Rows) -> Words | None:
+    """The words of the first hook that has some."""
+    return next(filter(None, (import_named(path).words(folder, rows) for path in TRAINING_HOOKS.values())), None)
 
 
 # ---- probes: the policy's outputs for some fixed prompts

@@ -80,7 +80,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
 
     # ---- games
     model = parts.model._replace(frozen=placed_frozen if parts.mesh.size == 1 else jax.device_put(frozen))
-    player = make_player(config, model, seed=config.seed + done.updates * num_hosts + host)
+    player = make_player(config, parts._replace(model=model), seed=config.seed + done.updates * num_hosts + host)
     params = local_copy(state.params)
     player.swap(player.prepare(params, done.updates), wait=True)
     anneals = (section.anneal_learning_rate_to, section.anneal_exploration_to) != (1.0, 1.0)
@@ -121,7 +121,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
             # update
             first, rollouts = done.updates == before.updates, batch.arrays.rollouts
             by_seconds = section.train_for_seconds and not section.synchronous and anneals
-            if parts.plan or parts.grouped or by_seconds:  # games wait, so a batch has fewer than batch_size steps
+            if player.waits or by_seconds:  # games wait: a batch has fewer than batch_size steps
                 share = seconds / section.train_for_seconds if by_seconds else 0.0
                 position = max(done.env_steps / section.batch_size, share * parts.learner.total_updates)
                 rollouts = at_position(rollouts, position, parts.mesh)

@@ -1,4 +1,4 @@
-"""The policy's part of the report: curves of the episodes, use of time, options, and the judge that was asked."""
+"""The policy's part of the report: curves of the episodes, use of time, and the judge that was asked."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from motif_jax.annotation.annotator import too_few
 from motif_jax.envs import worlds
+from motif_jax.envs.world import meanings_of
 from motif_jax.files import read_json
 from motif_jax.names import BACKENDS, ONLINE_REWARDS, find
 from motif_jax.pages.blocks import (
@@ -27,15 +28,25 @@ from motif_jax.pages.blocks import (
     tiles,
 )
 from motif_jax.pages.charts import COLOURS, Level, curves
-from motif_jax.pages.figures import SUMMARIES, Player, all_metrics, arranged, chance_of, curve, curves_of, own_of
-from motif_jax.rewards.registry import LEARNT, MIXTURES, ONLINE, PREFIX, SOURCES, parse_sources, program_title
+from motif_jax.pages.figures import (
+    SUMMARIES,
+    Meanings,
+    Player,
+    all_metrics,
+    arranged,
+    chance_of,
+    curve,
+    curves_of,
+    own_of,
+)
+from motif_jax.rewards.registry import LEARNT_KIND, ONLINE, ONLINE_KIND, SourceChoice, kind_of, parse_sources
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
 from motif_jax.run import METRICS, Head, Run, date_of
 from motif_jax.stages.annotate.page import aim_of
-from motif_jax.stages.train_policy.hooks import blocks_of_hooks
+from motif_jax.stages.train_policy.hooks import Words, blocks_of_hooks, words_of_hooks
 
 TITLE, JUDGE = "Training the agent", "The judge"  # of the report's parts
-GAME_REWARD = "the game"  # the title of the game's own reward, beside those of SOURCES
+GAME_REWARD = "the game"  # the title of the game's own reward, beside those of sources
 THREADS = (  # activities of each thread, by metric time/NAME; shares of the whole time
     ("The thread that chooses actions", {
         "policy": "choosing actions", "wait_for_workers": "waiting for games",
@@ -49,7 +60,6 @@ THREADS = (  # activities of each thread, by metric time/NAME; shares of the who
     ("The workers", {"workers_wait": "waiting for actions"}),
 )  # fmt: skip
 LEARNT_RETURN = "episode/intrinsic_return"
-CELL = '<span style="background:color-mix(in srgb, var(--first) {1}, transparent);padding:.2em .5em">{0:.4f}</span>'
 OPINIONS, ASKED = "opinions.jsonl", 20  # the answers of the judge, and how many are shown
 
 Rows = Sequence[Mapping[str, Any]]
@@ -69,9 +79,11 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     if players is None:
         players = arranged(Run(workdir).read_each(SUMMARIES, Player))[""]
     config = read_json(stage.path / "config.json")
+    meanings = meanings_of(worlds.make_world(config["env"]))
     is_over = done.get("env_steps", 0) >= rows[-1]["env_steps"]  # a stopped training, which has a summary, may go on
     last = done if is_over else rows[-1] | {"episodes": rows[-1].get("episode/all", 0)}
-    stage.section(TITLE, *_training(rows, last, config["policy"], players, stage.path))
+    words = words_of_hooks(stage.path, rows)
+    stage.section(TITLE, *_training(rows, last, config["policy"], meanings, players, stage.path, words))
     judge = Head()
     if (stage.path / OPINIONS).exists():
         online = {**config["policy"]["online"]}
@@ -82,10 +94,12 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
         stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged))
         aims = [aim_of(turn.goal) for turn in parse_goals(online["goals"])]
         who = " and ".join(_title_of_judge(name) for name in _judges(judged))
-        judge = Head(goal=_schedule(online), judge=esc(who), aim=", then ".join(filter(None, aims)) or None)
-    head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over, judge)
+        plural = any(getattr(find(BACKENDS, name), "plural", False) for name in _judges(judged))
+        judge = Head(goal=_schedule(online), judge=esc(who), plural=plural)
+        judge = replace(judge, aim=", then ".join(filter(None, aims)) or None)
+    head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over, judge, words)
     made = date_of((stage.path / METRICS).stat().st_mtime)
-    stage.report(replace(judge, aim=None, made=made, **head))
+    stage.report(replace(judge, aim=None, made=made, meanings=meanings, **head))
 
 
 def _speed(last: Facts) -> float | None:
@@ -97,8 +111,9 @@ def _speed(last: Facts) -> float | None:
 
 
 def _head(
-    workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool, online: Head
-) -> dict[str, Any]:
+    workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool, online: Head,
+    words: Words | None,
+) -> dict[str, Any]:  # fmt: skip
     """What the first screen says; `online`: the goal and the judge that was asked during training, if one was."""
     task, annotate, warning = worlds.title(config["env"]), config.get("annotate", {}), ""
     answers, read = (int(rows[-1].get(f"reward/{ONLINE}_{name}") or 0) for name in ("answers", "answers_read"))
@@ -109,49 +124,42 @@ def _head(
             f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {judge} could be read</b>, so "
             "they contribute almost nothing to the reward."
         )
-    options, where = option_names(rows), machine_words(machine, short=True)
+    where = machine_words(machine, short=True)
     trained = (
-        f"The agent {_rewarded(config['policy'], options, online)}trained for "
+        f"The agent {words.rewarded if words else _rewarded(config['policy'], online)}trained for "
         f"<b>{in_words(last['env_steps'])}</b> steps in <b>{duration(last['seconds'])}</b>"
         f"{f' on {where}' if where else ''}{'' if is_over else ' so far'}."
     )
-    title = _title(config["policy"], options, Run(workdir).heads(), online)
+    title = words.title if words else _title(config["policy"], Run(workdir).heads(), online)
     config, machine = worlds.without_nethack(config, machine)
     return {"title": title, "task": task, "trained": f"{warning} {trained}".lstrip(), "machine": machine or None,
             "config": config, "steps": last["env_steps"], "seconds": last["seconds"]}  # fmt: skip
 
 
-def _title(settings: Facts, options: Sequence[str], heads: Mapping[tuple[str, str], Head], online: Head) -> str:
+def _title(settings: Facts, heads: Mapping[tuple[str, str], Head], online: Head) -> str:
     """What the agent was rewarded for, in a title, as HTML. `heads`: of the stages; `online`: of its own judge."""
-    if options:
-        return f"An agent that chooses between {esc(listed(options))}"
     rewards = [words for words, coefficient in rewards_of(settings).items() if coefficient > 0]
     if rewards == [GAME_REWARD]:
         return "An agent that learnt by playing, from the game's own reward"
     learnt = [head for (stage, _), head in heads.items() if stage == "train_reward"]
     learnt = learnt or [head for (stage, _), head in heads.items() if stage == "annotate"]
-    judged = {SOURCES[LEARNT].title: learnt, SOURCES[ONLINE].title: [online]}
+    judged = {LEARNT_KIND.title: learnt, ONLINE_KIND.title: [online]}
     aims = [head.aim for words in rewards for head in judged.get(words, ()) if head.aim]
     if aims:
         return f"An agent {' and '.join(dict.fromkeys(aims))}"
-    liked = [next((head.liked for head in judged.get(words, ()) if head.liked), _liked(words)) for words in rewards]
+    likes = {GAME_REWARD: "the game's own reward"}
+    likes |= {one.kind.title_of(one.name): esc(one.kind.liked_of(one.name)) for one in _sources(settings)}
+    liked = [
+        next((head.liked for head in judged.get(words, ()) if head.liked), likes.get(words) or esc(words))
+        for words in rewards
+    ]
     return f"An agent that likes {listed(liked)}" if liked else "An agent that was trained without a reward"
 
 
-def _liked(reward: str) -> str:
-    """A reward, by its title, after "An agent that likes", as HTML."""
-    if reward.startswith("the program ") or reward == program_title("code_written"):
-        return f"what {esc(reward)} pays"
-    known = {GAME_REWARD: "the game's own reward", SOURCES[ONLINE].title: "what a judge likes"}
-    return known.get(reward) or esc(reward.removeprefix(PREFIX).replace("_", " "))
-
-
-def _rewarded(settings: Facts, options: Sequence[str], online: Head) -> str:
+def _rewarded(settings: Facts, online: Head) -> str:
     """The first words about the agent's training, as HTML, before "trained for"; `online`: see `_head`."""
     rewards = rewards_of(settings)
-    if options:
-        return f"has the options {esc(listed(options))}, each with a reward of its own. It was "
-    titles = {SOURCES[ONLINE].title: f"the answers of {online.judge}"} if online.judge else {}
+    titles = {ONLINE_KIND.title: f"the answers of {online.judge}"} if online.judge else {}
     named = {titles.get(what) or esc(what): coefficient for what, coefficient in rewards.items()}
     words = [what if coefficient > 0 else f"{what} (a penalty)" for what, coefficient in named.items()]
     game = "" if GAME_REWARD in rewards else ", not by the game,"
@@ -160,15 +168,16 @@ def _rewarded(settings: Facts, options: Sequence[str], online: Head) -> str:
 
 def rewards_of(settings: Facts) -> dict[str, float]:
     """The coefficients of a policy's rewards, by their titles as plain text."""
-    if settings["options"].strip():
-        return {"the rewards of its options": 1.0}
     coefficients = {GAME_REWARD: settings["extrinsic_coefficient"]}
-    titles = {name: source.title for name, source in SOURCES.items()}
-    if judgeless := find(ONLINE_REWARDS, settings["online"]["kind"]):
-        titles[ONLINE] = judgeless.title
-    for choice in parse_sources(settings["sources"], settings["intrinsic_coefficient"]):
-        coefficients[titles.get(choice.name) or program_title(choice.name) or choice.name] = choice.coefficient
+    judgeless = find(ONLINE_REWARDS, settings["online"]["kind"])
+    titles = {ONLINE: judgeless.title} if judgeless else {}
+    for choice in _sources(settings):
+        coefficients[titles.get(choice.name) or choice.kind.title_of(choice.name)] = choice.coefficient
     return {words: coefficient for words, coefficient in coefficients.items() if coefficient}
+
+
+def _sources(settings: Facts) -> list[SourceChoice]:
+    return parse_sources(settings["sources"], settings["intrinsic_coefficient"])
 
 
 def listed(words: Sequence[str]) -> str:
@@ -176,16 +185,18 @@ def listed(words: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 
-def option_names(rows: Rows) -> list[str]:
-    """The names of the policy's options; [] without options."""
-    matches = (re.fullmatch("option/(.+)/earns/.+", name) for row in rows for name in row if name.startswith("option/"))
-    return list(dict.fromkeys(match[1] for match in matches if match))
-
-
 # ---- training
 
 
-def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player], folder: Path) -> list[str]:
+def _training(
+    rows: Rows,
+    last: Facts,
+    settings: Facts,
+    meanings: Meanings,
+    players: Sequence[Player],
+    folder: Path,
+    words: Words | None,
+) -> list[str]:
     speed, share = _speed(last), mean_of(rows, "reward/learnt_share")
     memory = max((row["memory_mib"] for row in rows if row.get("memory_mib")), default=0.0)
     figures = [
@@ -200,7 +211,7 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
     sources = list(dict.fromkeys(match[1] for match in returns if match))  # beside the learnt reward
     charts, own, chance = [], own_of(players), chance_of(players)
     metrics = {metric for row in rows for metric in row} - {f"episode/{source}_return" for source in sources}
-    for name, title, note in curves_of(metrics):
+    for name, title, note in curves_of(metrics, meanings):
         points = curve(rows, name)
         if not any(value for _, value in points):
             continue  # always zero, such as success in a task without a goal
@@ -215,8 +226,8 @@ def _training(rows: Rows, last: Facts, settings: Facts, players: Sequence[Player
         if points := curve(rows, f"episode/{source}_return"):
             charts.append(curves({title: points}, "steps", title=title, note="per episode", levels=levels))
     return [
-        _rewards(settings), *_programs(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>',
-        *_options(rows, settings), *blocks_of_hooks(folder, rows), *_time(rows), all_metrics(rows),
+        _rewards(settings, words), *_sources_of(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>',
+        *blocks_of_hooks(folder, rows), *_time(rows), all_metrics(rows),
     ]  # fmt: skip
 
 
@@ -226,27 +237,26 @@ def mean_of(rows: Rows, name: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _rewards(settings: Facts) -> str:
+def _rewards(settings: Facts, words: Words | None) -> str:
     rewards, level = rewards_of(settings), settings["threshold_quantile"]
-    words = [f"algorithm {settings['algorithm']}", f"network {settings['network']}"]
-    if settings["options"].strip():
-        words += [f"options {settings['options']}", f"controller {settings['controller']}"]
-        words += ["the controller mixes the options"] if settings["controller_chooses"] == MIXTURES else []
-    else:
-        words.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
-    if level != 0.5 and SOURCES[LEARNT].title in rewards:
-        words.append(f"learnt rewards below their {level:.0%} quantile count as 0" if level >= 0 else "no threshold")
-    return f'<p class="soft">{esc(" · ".join(words))}</p>'
+    said = [f"algorithm {settings['algorithm']}", f"network {settings['network']}"]
+    if words:
+        return f'<p class="soft">{esc(" · ".join([*said, *words.settings]))}</p>'
+    said.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
+    if level != 0.5 and LEARNT_KIND.title in rewards:
+        said.append(f"learnt rewards below their {level:.0%} quantile count as 0" if level >= 0 else "no threshold")
+    return f'<p class="soft">{esc(" · ".join(said))}</p>'
 
 
-def _programs(own: Player | None) -> list[str]:
+def _sources_of(own: Player | None) -> list[str]:
+    """The texts of the agent's reward sources, and the terms of those that are sums, as HTML."""
     body: list[str] = []
-    for name, metadata in own.sources.items() if own else ():
-        text = metadata.get("program") if isinstance(metadata, Mapping) else None
-        if not (own and (title := program_title(name)) and isinstance(text, str)):
-            continue
-        body.append(folded(title, text))
-        if returns := own.terms.get(name):
+    for name, facts in own.sources.items() if own else ():
+        kind = kind_of(name)
+        title = kind.title_of(name)
+        if text := kind.text(facts):
+            body.append(folded(title, text))
+        if own and (returns := own.terms.get(name)):
             total = sum(abs(one.mean) for one in returns.values())
             rows = [
                 [f"<code>{esc(term)}</code>", one.spelt, f"{abs(one.mean) / total:.1%}" if total else "–"]
@@ -273,42 +283,6 @@ def _time(rows: Rows) -> list[str]:
         if shares:
             body.append(f"<p>{thread}</p>{share_bar(shares, thin=True)}")
     return body
-
-
-def _options(rows: Rows, settings: Facts) -> list[str]:
-    """The time and rewards of each option, as HTML; empty for a policy without options."""
-    rows = [row for row in rows if any(name.startswith("option/") for name in row)]
-    if not rows:
-        return []
-    last, names = rows[-1], option_names(rows)
-    earnings = (re.fullmatch("option/.+/earns/(.+)", name) for name in last)
-    kinds = list(dict.fromkeys(match[1] for match in earnings if match))
-
-    def over_time(what: str) -> dict[str, list[tuple[float, float]]]:
-        return {name: [(row["env_steps"], row[f"option/{name}/{what}"]) for row in rows] for name in names}
-
-    best = {kind: max(abs(last[f"option/{name}/earns/{kind}"]) for name in names) or 1.0 for kind in kinds}
-    cells = []
-    for name in names:
-        earned = [(last[f"option/{name}/earns/{kind}"], best[kind]) for kind in kinds]
-        shaded = [CELL.format(value, f"{max(value, 0.0) / most * 0.35:.0%}") for value, most in earned]
-        cells.append([
-            esc(name), f"{last[f'option/{name}/share']:.1%}", f"{last[f'option/{name}/length']:.1f}", *shaded
-        ])  # fmt: skip
-    mixed = settings["controller_chooses"] == MIXTURES
-    meaning = " A mixture counts for each of its options by its coefficient." if mixed else ""
-    charts = [
-        curves(over_time("share"), "steps", 0.0, 1.0, title="share of the time", note="in charge"),
-        curves(over_time("length"), "steps", 0.0, title="length of a turn", note="game steps"),
-    ]
-    head = ["in charge", "of the time", "steps per turn", *(f"earns for {kind}" for kind in kinds)]
-    return [
-        "<h3>Options</h3>",
-        '<p class="soft">The last figures of training. Each row shows what an option earned per step while it was in '
-        f"charge, in the reward of each option and of the controller.{meaning}</p>",
-        table(head, cells, range(1, len(head)), kind="fits"),
-        f'<div class="charts">{"".join(charts)}</div>',
-    ]
 
 
 # ---- the judge

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,14 +20,12 @@ from jax.sharding import PartitionSpec as P
 import motif_jax
 from motif_jax.actors.acting import Arrays, AsyncLoop, OverlappedLoop, RolloutBatch, RolloutLoop, SyncLoop
 from motif_jax.actors.pool import ActorPool
-from motif_jax.actors.worker import ENDED
 from motif_jax.config.table import table_of
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import Checkpoints, latest_of_all
 from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.devices.mesh import (
     DATA,
-    FSDP,
     batch_parts,
     host_copy,
     host_part,
@@ -42,15 +39,14 @@ from motif_jax.devices.parameters import keys_of, leaves_by_path, rebuild
 from motif_jax.envs.world import SeedStream, World, space_of, waited
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import to_plain, write_whole
+from motif_jax.learner.acting import ALONE, Acting, find_acting
 from motif_jax.learner.losses import calls_of
-from motif_jax.learner.options import Control
 from motif_jax.learner.settings import LearnerSection, Learning, Settings, find_algorithm
 from motif_jax.learner.update import LearnerState, Rollouts, ShapeRewards, TrainingRewards
-from motif_jax.networks.actions import CHOICES
 from motif_jax.networks.kinds import BY_SPECS, find_prompt_network, is_own, to_record
-from motif_jax.policies.model import EpisodePlayer, Model, PolicyPlayer, make_policy_model, read_policy
+from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model, read_policy
 from motif_jax.rewards.learnt_source import Mix, extrinsic_reward, make_mix
-from motif_jax.rewards.registry import GAME, LEARNT, OptionPlan, behaviours_of, find_plan, return_name
+from motif_jax.rewards.registry import LEARNT, return_name
 from motif_jax.rewards.source import RewardSources, Setting, trusted_classes
 from motif_jax.run import Metrics
 from motif_jax.stages import find_pools
@@ -61,7 +57,6 @@ from motif_jax.stages.train_policy import (
     TrainConfig,
     check_batch,
     has_reached,
-    splits_steps,
     takes_turns,
 )
 from motif_jax.structs import EndStatus, EpisodeInfo, UserError, naming
@@ -92,8 +87,7 @@ class TrainerParts(NamedTuple):
     model: Model
     sources: RewardSources
     learner: Settings
-    plan: OptionPlan | None  # of a policy with options
-    grouped: Grouped | None  # of grpo and gigpo
+    playing: Playing
     make_state: Callable[[Any], Any]  # parameters -> the learner's state before the first update
     update: Any  # compiled: (state, frozen, rollouts) -> (state, metrics)
 
@@ -107,49 +101,72 @@ def assemble(
     env = {**config.env, "max_episode_steps": limit}
     world = make_world(env)
     mesh = make_mesh(section.num_devices, section.fsdp, section.tensor, "--config.policy")
-    rollouts, grouped = check_batch(section, batch_parts(mesh), hosts), make_grouped(section, mesh)
-    mix, plan = make_mix(section, None), find_plan(config)
-    spec, model = make_network(config, world, workdir, plan)
+    algorithm, rollouts = find_algorithm(section.algorithm), check_batch(config, batch_parts(mesh), hosts)
+    playing = algorithm.make_playing(Playing(), config, mesh)
+    acting, mix = find_acting(config), make_mix(section, None)
+    spec, model = make_network(config, world, workdir, acting)
     sources = make_sources(Setting(config, workdir, world.specs, model.reads, mesh))
     values = {name: getattr(section, name) for name in table_of(LearnerSection)}
     learner = Settings(**values, total_updates=max(section.train_for_env_steps // section.batch_size, 1))
-    if plan and max(plan.lengths) > section.rollout_length:
-        print_line(
-            f"train_policy: turns of up to {max(plan.lengths)} steps are longer than a rollout; the controller's value "
-            "at its end stands for the rest (--config.policy.control.length, .rollout_length)"
-        )
-    control = Control(model.options, section.control) if model.options else None
-    shape_rewards = make_shape_rewards(mix, sources, plan, control, learner.discount)
-    learning = Learning(model, mesh, learner, shape_rewards, control)
-    make_state, update = find_algorithm(learner.algorithm).make_learner(config, world, learning)
+    learning = Learning(model, mesh, learner, make_shape_rewards(mix, sources, model.acting))
+    make_state, update = algorithm.make_learner(config, world, learning)
     state = jax.eval_shape(make_state, model.params)
     results = shardings(state, mesh, model.rules), NamedSharding(mesh, P())
     mapped = map_update(update, mesh, batch_axis=1, num_constants=1, results=results)
-    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, plan, grouped, make_state, mapped)
+    return TrainerParts(env, world, mesh, rollouts, spec, model, sources, learner, playing, make_state, mapped)
 
 
 def make_network(
-    config: TrainConfig, world: World, workdir: Path, plan: OptionPlan | None
+    config: TrainConfig, world: World, workdir: Path, acting: Acting | None
 ) -> tuple[dict[str, Any], Model]:
-    """The network's spec, as checkpoints hold it, and the network with its initial parameters."""
+    """The network's spec, as checkpoints hold it, and the network with its initial parameters; `acting`: with it."""
     section = config.policy
     if network := find_prompt_network(section.network):
         return network.start(config, world, workdir)
     space = space_of(world)
     actions = space.outputs if space else len(world.action_names)
     spec: dict[str, Any] = {"network": section.network, "num_actions": actions, "dtype": section.dtype}
-    spec |= {name: one.record() for name, one in {"action_space": space, "options": plan}.items() if one}
+    spec |= {"action_space": space.record()} if space else {}
+    spec |= acting.record if acting else {}
     if section.network in BY_SPECS or is_own(section.network):
         spec["reads"] = to_record({name: world.specs[name] for name in world.reads})
-    return spec, make_policy_model(spec, config.seed)
+    model = make_policy_model(spec, config.seed)
+    return spec, model._replace(acting=acting or model.acting)
 
 
-def make_player(config: TrainConfig, model: Model, seed: int) -> PolicyPlayer:
+class Playing:
+    """How games are played for an algorithm, and what it gets of them: here, each one episode after the other."""
+
+    episodes_per_seed = 1  # consecutive episodes that begin alike
+
+    def player(self, model: Model, games: int, group_size: int, seed: int) -> PolicyPlayer:
+        """The player that chooses the actions; see `PolicyPlayer`."""
+        return PolicyPlayer(model, games, group_size, seed)
+
+    def loop(self, section: Policy, *inputs: Any) -> RolloutLoop:
+        """The loop of pool, player, rollouts per batch, and the function that places a batch."""
+        if not takes_turns(section):
+            return AsyncLoop(*inputs)
+        pool, _, rollouts, _ = inputs
+        alike = not rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
+        network = find_prompt_network(section.network)
+        if network and network.overlaps and section.groups > 1 and alike:
+            return OverlappedLoop(*inputs)
+        return SyncLoop(*inputs)
+
+    def arrange(self, rows: dict[str, Any], seen: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """A batch as the algorithm reads it, by the names of `Rollouts`; `seen`: observations as the games gave them.
+
+        The arrays are [T, T + 1 or 1, B, ...].
+        """
+        return rows
+
+
+def make_player(config: TrainConfig, parts: TrainerParts, seed: int) -> PolicyPlayer:
     """Makes the player that chooses the actions in all games of this host, and of its hosts of games."""
     section = config.policy
     games = find_pools(config).workers(section.num_workers) * section.games_per_worker
-    make = EpisodePlayer if find_algorithm(section.algorithm).in_groups else PolicyPlayer
-    return make(model, games, section.games_per_worker // section.groups, seed)
+    return parts.playing.player(parts.model, games, section.games_per_worker // section.groups, seed)
 
 
 def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, first_episode: int) -> ActorPool:
@@ -176,9 +193,9 @@ def open_pool(config: TrainConfig, parts: TrainerParts, player: PolicyPlayer, fi
     pool = pools.open(
         parts.env, tuple(sorted(observations)), num_workers=section.num_workers,
         games_per_worker=section.games_per_worker, rollout_length=section.rollout_length, groups=section.groups,
-        outputs=player.outputs, starts=player.starts, warmup_steps=section.warmup_steps, slots_per_group=slots,
-        seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,
-        alike=section.grpo.group_size if algorithm.in_groups else 1,
+        outputs=player.outputs, starts=player.starts, waits=player.waits, warmup_steps=section.warmup_steps,
+        slots_per_group=slots, seed=config.seed, stream=SeedStream.TRAIN, first_episode=first_episode,
+        episodes_per_seed=parts.playing.episodes_per_seed,
         hang_timeout_s=section.hang_timeout_s, flag="--config.policy",
     )  # fmt: skip
     player.timers = pool.timers  # its waiting for the device is a part of the time called `policy`
@@ -190,39 +207,19 @@ def make_rollout_loop(
     keep: Keep = lambda arrays, rewards: {},
 ) -> RolloutLoop:  # fmt: skip
     """Makes the loop that turns the games of `pool` into batches for the learner; `keep`: see `make_place`."""
-    inputs = pool, player, parts.rollouts, make_place(parts, keep)
-    if isinstance(player, EpisodePlayer):
-        return SyncLoop(*inputs, player.begin)
-    if not takes_turns(section):
-        return AsyncLoop(*inputs)
-    alike = not parts.rollouts % (pool.layout.num_workers * pool.layout.groups)  # each group has the same share
-    network = find_prompt_network(section.network)
-    if network and network.overlaps and section.groups > 1 and alike:
-        return OverlappedLoop(*inputs)
-    return SyncLoop(*inputs)
+    return parts.playing.loop(section, pool, player, parts.rollouts, make_place(parts, keep))
 
 
-def make_shape_rewards(
-    mix: Mix, sources: RewardSources, plan: OptionPlan | None = None, control: Control | None = None,
-    discount: float = 1.0,
-) -> ShapeRewards:  # fmt: skip
-    """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied.
+def make_shape_rewards(mix: Mix, sources: RewardSources, acting: Acting = ALONE) -> ShapeRewards:
+    """Makes the function that computes the learner's rewards from rollouts, with all coefficients applied."""
 
-    In a policy with options, those of `plan` and `control` replace `mix`.
-    """
-
-    def shape_rewards(rollouts: Rollouts) -> TrainingRewards:
-        if plan and control:
-            shaped = sources.shape(dict[str, Any](rollouts.reward_inputs))
-            rewards = jnp.stack([rollouts.reward, *(shaped[choice.name] for choice in plan.sources)])
-            total, of_options = control.training_rewards(rewards, jnp.asarray(plan.reward_factors), rollouts, discount)
-            return TrainingRewards(total, rollouts.reward, of_options)
+    def of_one_policy(rollouts: Rollouts) -> TrainingRewards:
         extrinsic = mix.extrinsic * extrinsic_reward(rollouts.reward, mix)
         intrinsic = sources.total(rollouts.reward_inputs)
         intrinsic = jnp.zeros_like(extrinsic) if intrinsic is None else intrinsic
         return TrainingRewards(extrinsic + intrinsic, extrinsic, intrinsic)
 
-    return shape_rewards
+    return lambda rollouts: acting.rewards(rollouts, of_one_policy, sources)
 
 
 # ---- start and checkpoints
@@ -277,21 +274,16 @@ def read_initial(config: TrainConfig, parts: TrainerParts) -> tuple[LearnerState
     """A new state with the parameters of the policy that the config names, and its frozen parameters."""
     source, flag = Path(config.policy.init_from), "--config.policy.init_from"
     with naming(flag):
-        other, metadata, _ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
-    has, needed = (spec.get("options", {}) for spec in (metadata["model"], parts.spec))
-    if has != to_plain(needed):
-        words = [f"the options {', '.join(behaviours_of(one))}" if one else "no options" for one in (has, needed)]
-        raise UserError(f"the policy in {str(source)!r} has {', not '.join(words)} ({flag}, --config.policy.options)")
+        other, *_ = read_policy(source, trusted=trusted_classes(config, config.policy.network))
+    has, needed = other.acting, parts.model.acting
+    if to_plain(has.record) != to_plain(needed.record):
+        raise UserError(f"the policy in {str(source)!r} has {has.title}, not {needed.title} ({flag})")
     params = rebuild(parts.model.params, leaves_by_path(other.params), source, flag)
     frozen = rebuild(parts.model.frozen, leaves_by_path(other.frozen), source, flag)
     return parts.make_state(params), frozen
 
 
-# ---- batches: rewards for their steps, texts encoded, episodes in groups, all placed on the devices
-
-NO_EPISODE = -1  # for a column in which no episode ended
-AT_LEAST = 64  # steps of a batch without padding, so that few sizes are compiled
-
+# ---- batches: rewards for their steps, texts encoded, all placed on the devices
 
 Keep = Callable[[Arrays, Mapping[str, np.ndarray]], Mapping[str, Any]]  # of rollouts and their rewards by source
 
@@ -303,8 +295,7 @@ class PlacedBatch(NamedTuple):
     rewards: dict[str, np.ndarray]  # of each source, by its name, without coefficient. [T, B] each
     ended: np.ndarray  # [T, B] bool
     first: np.ndarray  # whether each rollout begins with an episode. [B]
-    played: np.ndarray  # whether the game was played; else it waited, for a decision or other games. [T, B] bool
-    turns: np.ndarray | None = None  # `turn_figures` of a policy with options. [K, K + 3]
+    played: np.ndarray  # whether the game was played; else it waited (WAIT). [T, B] bool
     kept: Mapping[str, Any] = MappingProxyType({})  # what hooks of the training keep of the arrays (hooks.py)
 
 
@@ -313,7 +304,7 @@ def make_place(parts: TrainerParts, keep: Keep = lambda arrays, rewards: {}) -> 
 
     `keep` gives what stays on the host beside that, as `PlacedBatch.kept`.
     """
-    model, sources, mesh, plan, grouped = parts.model, parts.sources, parts.mesh, parts.plan, parts.grouped
+    model, sources, mesh, playing = parts.model, parts.sources, parts.mesh, parts.playing
     cuts = find_algorithm(parts.learner.algorithm).cuts_steps
     alone = jax.process_count() == 1 and batch_parts(mesh) == mesh.shape[DATA]  # hosts need equal shapes
     pack = model.pack if cuts and alone else None
@@ -323,8 +314,7 @@ def make_place(parts: TrainerParts, keep: Keep = lambda arrays, rewards: {}) -> 
         rewards = sources.shape(moments)
         sources.check(rewards, arrays["reward"].shape)
         played = ~waited(arrays["action"])
-        if plan or grouped:
-            rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
+        rewards = {name: np.where(played, array, 0) for name, array in rewards.items()}
         kept = keep(arrays, rewards)
         seen = {key: arrays[key] for key in model.reads}
         rows: dict[str, Any] = {key: arrays[key] for key in Rollouts._fields if key in arrays and key not in seen}
@@ -334,14 +324,11 @@ def make_place(parts: TrainerParts, keep: Keep = lambda arrays, rewards: {}) -> 
             calls = calls_of(steps, games, mesh.shape[DATA], parts.learner, model.chunk)
             observations = pack(observations, calls)
         rows |= {"observations": observations, "reward_inputs": moments}
-        if plan:
-            rows["control"] = {key: arrays[key] for key in CHOICES}
-        if grouped:
-            rows = in_groups(rows, arrays[ENDED], seen, grouped)
+        rows["recorded"] = {key: arrays[key] for key in model.acting.recorded}
+        rollouts = shard(Rollouts(**playing.arrange(rows, seen)), mesh, axis=1)
         return PlacedBatch(
-            rollouts=shard(Rollouts(**rows), mesh, axis=1), rewards=rewards, first=arrays["first"][0], played=played,
+            rollouts=rollouts, rewards=rewards, first=arrays["first"][0], played=played,
             ended=arrays["terminated"] | arrays["truncated"], kept=kept,
-            turns=turn_figures(plan, arrays, rewards) if plan else None,
         )  # fmt: skip
 
     return place
@@ -353,125 +340,8 @@ def at_position(rollouts: Rollouts, position: float, mesh: Mesh) -> Rollouts:
     return rollouts._replace(schedule_position=shard(np.full((1, columns), position, np.float32), mesh, axis=1))
 
 
-# ---- groups of episodes that began alike, for grpo and gigpo (learner/losses.py)
-
-
-class Grouped(NamedTuple):
-    """The layout of batches in groups of `size` episodes."""
-
-    size: int
-    parts: int = 0  # for devices, along the columns, whose played steps come first; 0: all steps stay where they are
-    multiple: int = 1  # the number of steps of each part is a multiple of this
-
-
-def make_grouped(section: Policy, mesh: Mesh) -> Grouped | None:
-    """The layout of batches in groups; None for algorithms without groups. Raises UserError if devices cut a group."""
-    if not find_algorithm(section.algorithm).in_groups:
-        return None
-    # Devices along `fsdp` compute the advantages of all their columns, and then divide the steps among them.
-    size, places, columns = section.grpo.group_size, mesh.shape[DATA], section.batch_size // section.rollout_length
-    if columns % (places * size):
-        raise UserError(
-            f"{columns} episodes of a batch cannot be divided among {places} devices in groups of {size} "
-            "(--config.policy.num_devices, .batch_size, .rollout_length, .grpo.group_size)"
-        )
-    multiple = math.lcm(section.num_minibatches, mesh.shape[FSDP])
-    return Grouped(size, places if splits_steps(section) else 0, multiple)
-
-
-def in_groups(
-    rows: Mapping[str, Any], ended: np.ndarray, seen: Mapping[str, np.ndarray], grouped: Grouped
-) -> dict[str, Any]:
-    """Sorts the columns of a batch that `EpisodePlayer` played by the seeds of their episodes, and adds `group`.
-
-    `rows`: of `Rollouts`, by name. `ended`: of `acting.first_ends`, [2, B]. `seen`: the observations that are
-    compared, [T + 1, B, ...] each.
-    """
-    size = grouped.size
-    numbers, number_of, counts = np.unique(ended[0], return_inverse=True, return_counts=True)
-    whole = (numbers != NO_EPISODE) & (counts == size)
-    order = np.lexsort((ended[0], ~whole[number_of]))  # a group that lacks an episode must not shift those after it
-    grouped_rows, seen, ended = jax.tree.map(lambda array: np.take(array, order, 1), (dict(rows), dict(seen), ended))
-    grouped_rows["first"][0] = True  # a game that waited for the others is at the beginning of its episode
-    waits = waited(grouped_rows["action"])
-    over = np.concatenate([waits[:1], np.logical_or.accumulate(grouped_rows["first"][1:-1] | waits[1:], 0)])
-    episodes, steps = ended
-    complete = (episodes != NO_EPISODE) & (steps == (~over).sum(0))
-    complete &= episodes == np.repeat(episodes[::size], size)
-    played = ~over & np.repeat(complete.reshape(-1, size).all(1), size)
-    if not played.any():
-        raise UserError(
-            f"none of {len(episodes) // size} groups is complete: all {size} episodes of a group must begin and end "
-            f"within a rollout of {len(waits)} steps (--config.policy.rollout_length, .grpo.group_size)"
-        )
-    grouped_rows["group"] = {"played": played, "visit": visits(seen, size)}
-    if grouped.parts:
-        grouped_rows["group"]["index"] = places(played, grouped.parts, grouped.multiple)
-    return grouped_rows
-
-
-def visits(seen: Mapping[str, np.ndarray], size: int) -> np.ndarray:
-    """Numbers of the observations of each group, equal for equal ones, below T * G. [T + 1, B, ...] -> [T, B] int32"""
-    rows = [np.ascontiguousarray(array[:-1]).view(np.uint8) for array in seen.values()]
-    steps, columns = rows[0].shape[:2]
-    moment = np.concatenate([row.reshape(steps, columns, -1) for row in rows], 2)
-    keys = np.ascontiguousarray(moment).view(np.dtype((np.void, moment.shape[2])))[..., 0]  # [T, B]
-    numbers = np.zeros((steps, columns), np.int32)
-    for start in range(0, columns, size):
-        own = np.s_[:, start : start + size]
-        numbers[own] = np.unique(keys[own], return_inverse=True)[1].reshape(steps, size)
-    return numbers
-
-
-def places(played: np.ndarray, parts: int, multiple: int) -> np.ndarray:
-    """Indices of the played steps in each part, time first, padded with -1 to one of a few sizes. [1, parts * N]"""
-    own = [np.flatnonzero(part) for part in np.split(played, parts, 1)]
-    least = max(AT_LEAST, *map(len, own))
-    room = 1 << (least - 1).bit_length()
-    if least <= 3 * room // 4:
-        room = 3 * room // 4
-    room = -(-room // multiple) * multiple
-    filled = [np.pad(part, (0, room - len(part)), constant_values=-1) for part in own]
-    return np.concatenate(filled)[None].astype(np.int32)
-
-
-# ---- what each option did: its share of the time, the length of its turns, and what they earned
-
-
-def turn_figures(plan: OptionPlan, arrays: Mapping[str, np.ndarray], rewards: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Sums over a batch, a row for each of K options; a mixture counts for each option by its coefficient. [K, K + 3]
-
-    The columns: steps of the games while the option was in charge; turns that it began; what its turns earned in the
-    reward of each option and of the controller. `arrays`: `charge`, `option` and `reward`; `rewards`: of each source,
-    without coefficient. [T, B] each
-    """
-    charge, count = arrays["charge"], plan.controller
-    names = (GAME, *(choice.name for choice in plan.sources))
-    paid = (arrays["reward"] if name == GAME else rewards[name] for name in names)
-    by = [np.bincount(charge.ravel(), one.ravel(), minlength=count + 1)[:count] for one in paid]
-    steps = np.bincount(charge.ravel(), minlength=count + 1)[:count]
-    begun = np.bincount(arrays["option"][charge == plan.controller], minlength=count)
-    weights = plan.weights.T
-    return np.column_stack([weights @ steps, weights @ begun, weights @ np.stack(by, -1) @ plan.factors.T])
-
-
-def add_up(figures: list[np.ndarray], names: tuple[str, ...]) -> dict[str, float]:
-    """A row of metrics.jsonl: shares, mean lengths and earnings per step, by option."""
-    if not figures:
-        return {}
-    steps, turns, *earned = np.sum(figures, 0).T
-    row: dict[str, float] = {}
-    for number, name in enumerate(names):
-        row[f"option/{name}/share"] = float(steps[number] / (steps.sum() or 1))
-        row[f"option/{name}/length"] = float(steps[number] / (turns[number] or 1))
-        for what, sums in zip((*names, "controller"), earned, strict=True):
-            row[f"option/{name}/earns/{what}"] = float(sums[number] / (steps[number] or 1))
-    return row
-
-
 # ---- metrics
 
-UNPAID = 1_000_000  # steps without a reward, after which a message says so
 FEW_CALLS = 2  # of the policy, whose time is measured
 LEARNING = 3  # times the time of a call: forward and backward
 EXTREMES = {"min": min, "max": max}
@@ -520,8 +390,6 @@ class MetricsCollector:
     ):  # fmt: skip
         """Goes on after `done`. `metrics`: None on other hosts than the first. `more`: figures for a row of them."""
         self._section, self._sources, self._metrics, self._more = section, parts.sources, metrics, more
-        self._options = parts.plan.names if parts.plan else ()
-        self._unpaid = 0 if parts.plan else None  # steps until the controller was paid; None: it was, or no controller
         self.figures = tuple(pool.world.figures)  # names of the world's figures
         self.recent: collections.deque[Ended] = collections.deque(maxlen=RECENT)
         self.episodes = 0
@@ -540,7 +408,6 @@ class MetricsCollector:
         self._ended: list[Ended] = []
         self._updates: list[dict[str, float]] = []  # metrics
         self._depths: list[int] = []
-        self._turns: list[np.ndarray] = []
         self._rewards: dict[str, list[tuple[float, float]]] = {}  # of each batch: mean, share that is not 0
 
     def close(self) -> None:
@@ -553,10 +420,6 @@ class MetricsCollector:
         self.recent.extend(ended)
         self.episodes += len(ended)
         self._depths.append(self.rollout_loop.depth)
-        if placed.turns is not None:
-            self._turns.append(placed.turns)
-            if self._unpaid is not None:
-                self._unpaid = None if placed.turns[:, -1].any() else self._unpaid + int(placed.played.sum())
         for name, array in placed.rewards.items():
             own = array if placed.played.all() else array[placed.played]  # games may wait for others
             if own.size:
@@ -576,7 +439,6 @@ class MetricsCollector:
             values = [metrics[name] for metrics in self._updates]
             row[f"train/{name}"] = EXTREMES.get(name.rpartition("_")[2], np.mean)(values)
         row |= {f"episode/{name}": value for name, value in summarise_recent(self._ended, self.figures).items()}
-        row |= add_up(self._turns, self._options)
         for name, figures in self._rewards.items():
             row[f"reward/{name}_mean"], row[f"reward/{name}_share"] = np.mean(figures, 0).tolist()
         # each activity's share of the time; for the workers, the average
@@ -645,10 +507,6 @@ class MetricsCollector:
         if self._metrics is None:
             self.clear()  # rows are the first host's
             return
-        if self._unpaid is not None and self._unpaid >= UNPAID:
-            self._unpaid = None  # said once
-            what = f"the controller received no reward in {UNPAID:,} steps"
-            print_line(f"train_policy: {what} (--config.policy.controller)")
         if time.monotonic() - self._written > self._section.log_every_s and self._updates:
             self._metrics.write(done.env_steps, self.row(done))
         notes = {}

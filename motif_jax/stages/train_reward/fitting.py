@@ -466,11 +466,12 @@ def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, l
         chance = " (50 % is chance)" if last["accuracy_low"] <= 0.5 else ""
         said = f"A reward learnt from these answers agrees with <b>{agrees}</b> of those that were set aside{chance}."
         agrees += f"<br><small class=soft>{proof}</small>"
-    judge = " and ".join(dict.fromkeys(str(one.judge) for one in judges))
+    judge, plural = " and ".join(dict.fromkeys(str(one.judge) for one in judges)), any(one.plural for one in judges)
+    aims = {"aim": aim_of(goals) or "", "without_aim": f"for {Head(judge=judge, plural=plural).liked}"}
     stage.report(Head(
-        **HEAD | {"aim": aim_of(goals) or "", "without_aim": f"for {Head(judge=judge).liked}"}, likes=likes,
+        **HEAD | aims, likes=likes,
         agreement=agrees, goal=goals, asked=f"{sentence(judges, len(dataset))} {said}", judge=judge,
-        machine=summary.get("machine"), made=date_of(time.time()),
+        plural=plural, machine=summary.get("machine"), made=date_of(time.time()),
     ))  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from motif_jax.actors.recorder import play_episodes
 from motif_jax.contrib.comments.world import make_scorer, words_of
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
+from motif_jax.pages import figures
 from motif_jax.structs import EndStatus, UserError
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("few_tries")]
@@ -97,6 +98,15 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, lines, message):
     (tmp_path / "scores.jsonl").write_text(lines)
     with pytest.raises(UserError, match=message):
         check_world({"world": "comments", "options": json.dumps({"scores": f"table:{tmp_path}/scores.jsonl"})})
+
+
+def test_the_world_says_what_its_figure_means():
+    made = world()
+    assert figures.better("score", made.figures, made.meanings) == "higher"
+    assert figures.better("score", made.figures, ()) == ""  # of a world that says nothing
+    assert figures.in_place_of_return(["score"], made.meanings) == "score"
+    assert figures.words("score", made.meanings) == ("score", "")
+    assert ("episode/score", "Score", "") in figures.curves_of(["episode/score"], made.meanings)
 
 
 def test_the_world_is_played_like_others():

@@ -100,8 +100,8 @@ def test_a_card_tells_the_hub_only_figures_of_the_task_and_nobody_a_path_of_this
 
 @pytest.mark.quick
 def test_a_release_names_programs_without_the_folders_of_their_writer():
-    config = get_config("options.py", "treasure")
-    config.policy.update({"sources": "learnt,code:/home/me/gold.reward:0.1,code:own/still.reward", "options": ""})
+    config = get_config("quickstart.py", "toy")
+    config.policy.sources = "learnt,code:/home/me/gold.reward:0.1,code:own/still.reward"
     found = deciding_values(config.to_dict())
     assert found["policy"]["sources"] == "learnt,code:gold.reward:0.1,code:still.reward"
 
@@ -122,11 +122,11 @@ def test_the_card_of_a_release_has_the_figures_of_the_runs_beside_it(tmp_path):
     assert find_over_seeds(tmp_path / "alone" / "seed-0") == find_over_seeds(tmp_path / "other") == {}
 
 
-def test_the_evaluation_of_one_option_is_not_on_the_card(workdir, tmp_path):
+def test_the_evaluation_of_a_variant_is_not_on_the_card(workdir, tmp_path):
     run = shutil.copytree(workdir, tmp_path / "run")
     shutil.copytree(run / "evaluate/policy-7680-greedy", run / "evaluate/policy-7680-gold")
     file = run / "evaluate/policy-7680-gold/summary.json"
-    write_json(file, read_json(file) | {"option": "gold"})
+    write_json(file, read_json(file) | {"variant": "gold"})
     assert [one["greedy"] for one in find_results(run, 7680)[0]["evaluations"]] == [True]
 
 
