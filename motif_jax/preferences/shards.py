@@ -321,17 +321,17 @@ def merge(questions: Questions, name: str, num_shards: int, metadata: Mapping[st
             raise UserError(NOTHING.format(name))
         left = answers.unfinished()
         left[size:] &= answers.wanted[size:, 0]  # beside a moment without a message: of the first job
-        numbers = [np.arange(*Part(number, num_shards).questions(size)) for number in range(num_shards)]
-        numbers[0] = np.append(numbers[0], np.arange(size, len(left)))
-        missing = [number for number, own in enumerate(numbers) if left[own].any()]
+        owned = [np.arange(*Part(number, num_shards).questions(size)) for number in range(num_shards)]
+        owned[0] = np.append(owned[0], np.arange(size, len(left)))
+        missing = [number for number, own in enumerate(owned) if left[own].any()]
         if missing and not partial:
             return missing
 
         labels = np.append(answers.labels()[:size], np.float32(0.5))[questions.of_pair]  # -1: the last, of a tie
         prob = np.where(questions.turned, 1 - labels, labels)
         asked = np.append(answers.asked[:size].any(1), True)[questions.of_pair]
-        if len(captions := np.flatnonzero(answers.wanted[size:, 0])):
-            write_neutral(folder, captions, answers.yes[size + captions])
+        if captions := [number - size for numbers in answers.rounds for number in numbers if number >= size]:
+            write_neutral(folder, np.array(captions), answers.yes[size:][captions])
         not_asked = int((np.isnan(prob) & ~asked).sum())
         write_labels(dataset, name, prob, answers.metadata or metadata, missing, logs, not_asked)
     return missing

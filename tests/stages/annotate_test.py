@@ -17,7 +17,7 @@ from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
 from motif_jax.annotation.backends import Lexicon, Server, opened
 from motif_jax.files import read_json, read_lines
-from motif_jax.preferences.questions import Questions
+from motif_jax.preferences.questions import Questions, captions_to_ask
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.run import Run
 from motif_jax.stages import annotate
@@ -309,6 +309,11 @@ def test_interrupted_without_a_cache_it_ends_with_the_same_bits(tmp_path, monkey
         asked.append(counted.asked)
     assert ends[0] == ends[1]
     assert ("neutral.json" in ends[0]) == ("max_pairs" not in values)
+    if "max_pairs" not in values:  # the most frequent first: training shows them in turn on either side
+        order = captions_to_ask(*PairDataset(tmp_path / "parts/dataset").captions()).tolist()
+        captions = json.loads(ends[1]["neutral.json"])["captions"]
+        assert captions
+        assert captions == [caption for caption in order if caption in captions]
     assert {*asked[1]} == {*asked[0]}
     assert len(asked[0]) == len({*asked[0]})
     again = len(asked[1]) - len(asked[0])  # of ratings, also those of which no pair was complete
