@@ -2,5 +2,5 @@
 
 Moments: `store` cuts episodes into moments, pairs them and writes them to disk; it also opens and checks datasets.
 Labels: `questions` finds the pairs with the same two captions, and asks about moments without a message; `shards`
-stores the labels of each job, and merges those of all jobs.
+has what each job asks and is answered, and computes the labels.
 """
