@@ -76,13 +76,13 @@ def workdir(played, tmp_path):
 
 def test_the_whole_policy_is_the_agent_and_the_released_one(tmp_path):
     for name, change in {
-        "policy-64": {}, "policy-64-gold": {"option": "gold"}, "policy-64-greedy": {"greedy": True},
+        "policy-64": {}, "policy-64-gold": {"variant": "gold"}, "policy-64-greedy": {"greedy": True},
     }.items():  # fmt: skip
         report_workdir.write_player(tmp_path, name, 64, 1.0, ("You die...",), "a newt")
         file = tmp_path / "evaluate" / name / "summary.json"
         write_json(file, read_json(file) | change)
     assert audit.find_players(tmp_path)["agent"].name == "policy-64"
-    write_json(tmp_path / "evaluate/policy-64-gold/summary.json", read_json(file) | {"option": "gold", "step": 96})
+    write_json(tmp_path / "evaluate/policy-64-gold/summary.json", read_json(file) | {"variant": "gold", "step": 96})
     players = Run(tmp_path).read_each("evaluate/*/summary.json", Player)
     assert own_of(arranged(players)[""]).name == "policy-64"
 
