@@ -28,7 +28,7 @@ from motif_jax.config.table import PATH, List, Number, Text, Whole, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.files import write_json, write_whole
 from motif_jax.learner.settings import PolicyGradient, find_algorithm
-from motif_jax.names import PROMPT_NETWORKS, import_named
+from motif_jax.names import ACTING, PROMPT_NETWORKS, import_named
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.stages import collect, train_policy, train_reward, values_of
 from motif_jax.structs import Stopped, UserError
@@ -53,7 +53,13 @@ PARTS = {  # the function of each; it is given the config and the workdir, and r
 }
 GPU = {"numerics", "profile", "train"}
 TRAINING = {"limits", "policy", "options", "online", "language"} | GPU  # those that need what train_policy needs
-DEFAULT = ("env", "texts", "annotation", "reward", "online", "limits", "policy", "options", "language", "offline")
+if "options" not in ACTING:  # the plugin
+    del PARTS["options"]
+DEFAULT = tuple(
+    part
+    for part in ("env", "texts", "annotation", "reward", "online", "limits", "policy", "options", "language", "offline")
+    if part in PARTS
+)
 LEAST_S = 20.0  # no measurement is begun with less time left, and as much is kept for the next ones
 
 

@@ -29,7 +29,7 @@ def untrained_sources(config: ConfigDict) -> RewardSources:
     statistics = RewardStatistics(0.0, 1.0, {f"{level:.2f}": 0.0 for level in LEVELS})
     reward = Reward(OPTIONS, params, statistics, np.zeros((0, WIDTH), np.uint8), np.zeros(0, np.int32), {})
     section = config.policy.copy_and_resolve_references()
-    section.pay = "reward"  # an untrained reward has no best caption to pay shares of
+    section.intrinsic_form = "thresholded"  # an untrained reward has no best caption to pay shares of
     learnt = LearntSource(reward, make_mix(section, reward), False)
     return RewardSources([Weighted(LEARNT, LEARNT_KIND.path, section.intrinsic_coefficient, learnt)])
 

@@ -32,8 +32,13 @@ def shipped() -> dict[str, Path]:
 
 
 def find_config(name: str) -> str:
-    """The path of a shipped config: "motif" -> ".../configs/motif.py". An existing file of that name has precedence."""
-    return name if os.path.isfile(name) else str(shipped().get(name, name))
+    """The path of a shipped config: "motif" -> ".../configs/motif.py". An existing file of that name has precedence.
+
+    "configs/NAME.py" is where one lay that a plugin has now.
+    """
+    if os.path.isfile(name):
+        return name
+    return str(shipped().get(Path(name).stem if name == f"configs/{Path(name).stem}.py" else name, name))
 
 
 def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:

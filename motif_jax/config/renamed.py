@@ -66,11 +66,13 @@ CHOICES = {  # by the new name of a value: its old choices, and the new ones
     "policy.online.when_down": {"go_on": "continue"},
     "train_values.start": {"new_trunk": "fresh_trunk", "new": "fresh"},
 }
-CONFIGS = {  # a config and the first word of its argument: the config that it is now, and a word for its argument
+CONFIGS = {  # a config and a word of its argument: the config that it is now, and its word there
     ("ilql", "dialogue"): ("guessing", ""),
     ("ilql", "comments"): ("comments", ""),
     ("ilql_quickstart", "dialogue"): ("guessing", "small"),
     ("ilql_quickstart", "comments"): ("comments", "small"),
+    ("glam", "grpo"): ("groups", "grpo"),
+    ("glam", "gigpo"): ("groups", "gigpo"),
 }
 FLAG = re.compile(r"(--?(?:no)?config\.)([^=]*)(=.*)?", re.DOTALL)
 
@@ -88,11 +90,12 @@ def current_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def current_config(name: str, argument: str) -> tuple[str, str]:
     """The name and argument of today's config for those of a shipped one."""
-    first, _, rest = argument.partition(",")
-    if (name, first) not in CONFIGS:
+    words = argument.split(",")
+    moved = [word for word in words if (name, word) in CONFIGS]
+    if not moved:
         return name, argument
-    new, added = CONFIGS[name, first]
-    return new, ",".join(filter(None, (rest, added))) or "ilql"
+    new, added = CONFIGS[name, moved[0]]
+    return new, ",".join(filter(None, (*(word for word in words if word != moved[0]), added))) or "ilql"
 
 
 def current_flag(word: str) -> str:

@@ -131,6 +131,13 @@ class PathText(Text):
 
 
 PATH = PATHS = PathText(longest=4000)
+
+
+@dataclass(frozen=True)
+class SourcesText(Text):
+    """Names of reward sources with coefficients; some sources are read from a file (rewards/registry.py)."""
+
+
 NAME = Text(letters="A-Za-z0-9_-")  # of an annotation; names of files contain it
 NAME_LIST = Text(longest=4000, letters="A-Za-z0-9_,-")
 

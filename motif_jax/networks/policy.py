@@ -97,7 +97,10 @@ class Layers(nnx.Module):
 
 
 class BehaviourVector(nnx.Module):
-    """The observation BEHAVIOUR as a vector, as large as the learnt vectors of cells, so that it is not drowned out."""
+    """The observation BEHAVIOUR as a vector, as large as the learnt vectors of cells, so that it is not drowned out.
+
+    It is for plugins whose `Acting` has behaviours; it lies here because encoders add it to each cell of their grids.
+    """
 
     def __init__(self, behaviours: int, features: int, *, rngs: nnx.Rngs):
         self.vectors = nnx.Param(jax.random.normal(rngs.params(), (behaviours, features)))

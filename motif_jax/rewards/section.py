@@ -9,7 +9,19 @@ from typing import Any, NamedTuple, Protocol
 
 from motif_jax.annotation.backends import Oracle, check_backend, find_backend, make_judge, needs_of
 from motif_jax.annotation.section import AnnotateSection
-from motif_jax.config.table import MANY_SECONDS, PATH, Flag, Number, Text, Use, Whole, deciding, shown, value
+from motif_jax.config.table import (
+    MANY_SECONDS,
+    PATH,
+    Flag,
+    Number,
+    SourcesText,
+    Text,
+    Use,
+    Whole,
+    deciding,
+    shown,
+    value,
+)
 from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.texts import texts_of
 from motif_jax.names import ONLINE_REWARDS, find
@@ -207,7 +219,7 @@ class RewardsSection(Repeatable):
 
     sources: str = deciding(
         "learnt",
-        Text(longest=1000),
+        SourcesText(longest=1000),
         "reward sources beside the game: learnt,explore:0.01,online:0.4,count:0.05,rnd:0.1,my:My:0.2",
     )
     extrinsic_coefficient: float = deciding(0.1, Number(-1e6, 1e6), "coefficient of the game's reward")

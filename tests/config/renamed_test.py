@@ -1,9 +1,11 @@
 """Values of the config by the names that they had before."""
 
+from pathlib import Path
+
 import pytest
 from conftest import ROOT
 
-from motif_jax.config.file import load
+from motif_jax.config.file import find_config, load, shipped
 from motif_jax.config.renamed import CHOICES, RENAMED, current_flag, current_values
 from motif_jax.config.table import keys
 from motif_jax.experiment import defaults, tables
@@ -40,6 +42,7 @@ def test_a_flag_with_an_old_name_works_and_a_line_names_the_new_one(launch_here,
 @pytest.mark.parametrize(("old", "new"), [
     ("configs/ilql.py:dialogue", "guessing:ilql"), ("ilql:comments,psi,reference", "comments:psi,reference"),
     ("ilql_quickstart:dialogue,bc", "guessing:bc,small"), ("configs/ilql_quickstart.py:comments", "comments:small"),
+    ("glam:goto_local,smollm2,grpo", "groups:goto_local,smollm2,grpo"),
 ])  # fmt: skip
 def test_a_config_of_a_world_in_contrib_is_found_by_its_old_name(launch_here, tmp_path, monkeypatch, old, new):
     monkeypatch.chdir(ROOT)
@@ -51,6 +54,12 @@ def test_a_config_of_a_world_in_contrib_is_found_by_its_old_name(launch_here, tm
     assert split_config(["motif_jax", f"--config={own}:dialogue"])[0] == (str(own), "dialogue")
     own.touch()
     assert split_config(["motif_jax", f"--config={own}:dialogue"])[0] == (str(own), "dialogue")
+
+
+def test_a_config_that_a_plugin_has_now_is_found_by_its_old_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Path(find_config("configs/options.py")) == shipped()["options"]
+    assert find_config("configs/elsewhere/options.py") == "configs/elsewhere/options.py"
 
 
 @pytest.mark.parametrize("begin", ["defaults()", "ConfigDict({'policy': {'drrn': {'width': 5}}})"])

@@ -1,6 +1,6 @@
 """The stage write_reward: a language model writes a reward as a program, reads the results, and revises it.
 
-    python -m motif_jax.launch --config=configs/motif.py:gold --workdir=runs/gold --stage=write_reward
+    python -m motif_jax.launch --config=configs/goals.py:gold --workdir=runs/gold --stage=write_reward
 
 The best program by the judge's agreement on pairs of episodes becomes `write_reward/best.reward`, a reward source
 (docs/code-rewards.md). Nothing that a model writes is executed: programs are parsed and checked.

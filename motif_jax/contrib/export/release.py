@@ -14,7 +14,7 @@ import numpy as np
 
 import motif_jax
 from motif_jax.config.renamed import current_values
-from motif_jax.config.table import PATH, PATHS, flatten, keys, tables_of
+from motif_jax.config.table import PATH, PATHS, SourcesText, flatten, keys, tables_of
 from motif_jax.console import clean, print_line
 from motif_jax.contrib.export.stage import FLAG, ExportConfig, check_output, output_of
 from motif_jax.contrib.export.trl import write_trl
@@ -164,7 +164,7 @@ def deciding_values(config: Mapping[str, Any]) -> dict[str, Any]:
         *sections, name = key.split(".")
         inner = functools.reduce(lambda inner, section: inner.setdefault(section, {}), sections, nested)
         text = flat[key]
-        text = without_folders(text) if isinstance(text, str) else text  # of lists of reward sources
+        text = without_folders(text) if isinstance(value.kind, SourcesText) else text
         is_path = value.kind in (PATH, PATHS) or (isinstance(text, str) and text.startswith("/"))
         inner[name] = ",".join(Path(part).name for part in text.split(",")) if is_path else text
     return nested

@@ -21,6 +21,6 @@ class GroupAdvantages:
         "mean of the loss: of all steps; of episodes; of episodes, whose sums are divided by rollout_length",
     )
     ratio: str = deciding("step", Text(("step", "episode")), "probability ratios of steps, or their means in episodes")
-    clip_high: float = deciding(0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: as below, clip_ratio")
+    clip_high: float = deciding(0.0, Number(0, infinite=True), "clipping of ratios above 1; 0: policy.clip_ratio")
     reference_coefficient: float = deciding(0.0, Number(0, 1e6), "weight of divergence from the first policy; 0: none")
     step_weight: float = deciding(1.0, Number(0, 1e6), "gigpo: weight of advantages among visits of the same moment")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from motif_jax.config.table import Flag, Number, Text, deciding
+from motif_jax.config.table import Flag, Number, SourcesText, Text, deciding
 
 OPTIONS = "options"  # the section, and the name of what acts
 AUTO = "auto"  # of `length`
@@ -17,10 +17,10 @@ class OptionsSection:
 
     rewards: str = deciding(
         "",
-        Text(longest=2000),
+        SourcesText(longest=2000),
         "sums of rewards, one per option: gold:1,stairs:20,down=stairs+learnt:0.1 (docs/options.md); empty: none",
     )
-    controller: str = deciding("", Text(longest=1000), "sum of rewards for which the controller chooses")
+    controller: str = deciding("", SourcesText(longest=1000), "sum of rewards for which the controller chooses")
     controller_chooses: str = deciding("options", Text(("options", MIXTURES)), "single options, or mixtures")
     length: str = deciding(
         AUTO, Text(longest=20), "game steps per option: auto (the controller chooses, 1 to 128), a number"

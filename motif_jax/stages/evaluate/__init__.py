@@ -224,7 +224,9 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
     """A checksum that changes whenever the player or the learnt reward may have changed; `evaluate` then reads both."""
     section, own = asdict(config.policy), workdir / "policy" / "checkpoints"
     given = flatten(section)
-    values = [given[name] for name in (*REWARDS, *SOURCE_VALUES)] + [one.path for one in chosen(config)]
+    values = [given[name] for name in (*REWARDS, *SOURCE_VALUES)] + [
+        (one.name, one.path, one.argument) for one in chosen(config)
+    ]
     if contender.decoding:
         values += astuple(contender.decoding)
         trained = read_json(contender.folder(workdir).parent / "config.json") or {}

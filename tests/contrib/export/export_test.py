@@ -102,8 +102,12 @@ def test_a_card_tells_the_hub_only_figures_of_the_task_and_nobody_a_path_of_this
 def test_a_release_names_programs_without_the_folders_of_their_writer():
     config = get_config("quickstart.py", "toy")
     config.policy.sources = "learnt,code:/home/me/gold.reward:0.1,code:own/still.reward"
+    config.options.rewards = "down=code:own/still.reward+gold,gold"
+    config.annotate.goal = sentence = "Collect gold: open doors/chests, then descend"
     found = deciding_values(config.to_dict())
     assert found["policy"]["sources"] == "learnt,code:gold.reward:0.1,code:still.reward"
+    assert found["options"]["rewards"] == "down=code:still.reward+gold,gold"
+    assert found["annotate"]["goal"] == sentence
 
 
 @pytest.mark.quick

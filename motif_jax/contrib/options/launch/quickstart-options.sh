@@ -1,5 +1,6 @@
 # bash launch/quickstart.sh options: the config options, in runs/options. A controller learns to choose between gold and
 # stairs.
+if [ "$example" != options ]; then fail "unknown word '$example': write options"; fi
 own_config=options:treasure plays=treasure home=runs/options
 what_next() {
   cat <<END
