@@ -137,6 +137,8 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="an empty directory for the workdirs")
     parser.add_argument("--only", default="", help="a part of the names of the experiments to run")
     options = parser.parse_args()
+    if not any(options.only in name for name in EXPERIMENTS):
+        parser.error(f"no experiment has {options.only!r} in its name")
     with tempfile.TemporaryDirectory(prefix="golden-") as temporary:
         place = options.keep or Path(temporary)
         place.mkdir(parents=True, exist_ok=True)

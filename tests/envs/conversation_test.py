@@ -107,7 +107,7 @@ WRONG = {  # the start of the sentence: sections
     "env has no value ": [
         {"wrld": "wordle"}, {5: 1}, {"babyai": 5}, {"babyai": {"x": 1}}, {"nonsense": {}}, {"babyai": {"babyai": {}}},
     ],
-    "world must be text of ": [{"world": value} for value in (None, {}, {"a": {}}, nested(99_999, 1))],
+    "unknown world ": [{"world": value} for value in (None, {}, {"a": {}}, nested(99_999, 1))],
     "level must be text of ": [{"world": "babyai", "babyai": {"level": {}}}],
     "options must be text of ": [{"world": "wordle", "options": value} for value in ({}, {"words": "small"}, None, [])],
     "options must be a JSON object": [{"world": "wordle", "options": text} for text in ("", "[]", "[" * 999)],
