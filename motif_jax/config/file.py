@@ -38,7 +38,8 @@ def find_config(name: str) -> str:
     """
     if os.path.isfile(name):
         return name
-    return str(shipped().get(Path(name).stem if name == f"configs/{Path(name).stem}.py" else name, name))
+    of_plugins = {f"configs/{file.name}": file for file in PACKAGE.glob(SHIPPED[1])}
+    return str((shipped() | of_plugins).get(name, name))
 
 
 def load(file: str, argument: str | None, tables: Tables) -> ConfigDict:

@@ -172,9 +172,6 @@ def test_what_an_earlier_stage_may_still_write_is_not_missed(tmp_path):
     refusal(lambda: experiment.check(config.to_dict(), ["train_policy"], workdir), "there is no directory")
     experiment.check(config.to_dict(), ["train_policy"], workdir, [tmp_path])  # another run may make it
 
-    config = get_config("options.py", "nethack")  # evaluates options of the policy that is trained
-    experiment.check(config.to_dict(), list(config.stages), workdir)
-
     config = get_config("motif.py", "toy", policy__reward_dir="/gone")
     (workdir / "policy/checkpoints/64").mkdir(parents=True)  # they hold the reward
     experiment.check(config.to_dict(), ["evaluate"], workdir)

@@ -96,3 +96,8 @@ def test_options_are_learnt_by_an_algorithm_of_ones_own_if_its_targets_are_those
     experiment.check(config.to_dict(), ["train_policy"], tmp_path)
     config.policy.algorithm = f"{__name__}:Uncorrected"
     refusal(lambda: experiment.check(config.to_dict(), ["train_policy"], tmp_path), "options are learnt by appo and")
+
+
+def test_options_of_the_policy_that_is_trained_may_be_evaluated(tmp_path):
+    config = get_config("options.py", "nethack")
+    experiment.check(config.to_dict(), list(config.stages), tmp_path)
