@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from conftest import get_config, refusal
+from conftest import get_config, refusal, viewed
 
 from motif_jax import experiment
 from motif_jax.contrib.options.plan import LENGTHS, behaviours_of, find_behaviour, mixtures, named, parse_plan
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.algorithms import Appo
 from motif_jax.learner.losses import vtrace_targets
+from motif_jax.stages import evaluate
 
 pytestmark = pytest.mark.quick
 NETHACK, TREASURE = (make_world({"world": world}).specs for world in ("nethack", "treasure"))
@@ -101,3 +102,12 @@ def test_options_are_learnt_by_an_algorithm_of_ones_own_if_its_targets_are_those
 def test_options_of_the_policy_that_is_trained_may_be_evaluated(tmp_path):
     config = get_config("options.py", "nethack")
     experiment.check(config.to_dict(), list(config.stages), tmp_path)
+
+
+def test_an_evaluation_is_of_the_readings_that_paid(tmp_path):
+    def stamp(rewards: str) -> str:
+        config = get_config("options.py", "treasure", options__rewards=rewards)
+        return evaluate.stamp(viewed(config, "evaluate"), tmp_path, evaluate.Contender("random", "", 0, False))
+
+    assert stamp("a=gold,b=stairs") == stamp("a=gold,b=stairs") != stamp("a=gold,b=game")
+    assert stamp("a=gold,b=game") != stamp("a=stairs,b=game")
