@@ -86,20 +86,15 @@ class BenchmarkConfig(collect.CollectConfig, train_reward.RewardConfig, train_po
     benchmark: Benchmark = Benchmark()
 
 
-def loads_jax(config: BenchmarkConfig) -> bool:
-    """Whether one of the measurements uses JAX."""
-    return bool(({"reward", "offline", "questions", "peers"} | TRAINING) & set(config.benchmark.parts))
-
-
-def check(config: BenchmarkConfig) -> None:
+def check(config: BenchmarkConfig, workdir: Path) -> None:
     """Raises UserError for values that the measured stages would refuse."""
     names = set(config.benchmark.parts)
     if {"env", "annotation", "reward", "train"} & names:
-        collect.check(config)
+        collect.check(config, workdir)
     if {"reward", "train"} & names:
-        train_reward.check(config)
+        train_reward.check(config, workdir)
     if TRAINING & names:
-        train_policy.check(config)
+        train_policy.check(config, workdir)
         if not isinstance(find_algorithm(config.policy.algorithm), PolicyGradient):
             raise UserError(f"{config.policy.algorithm!r} is not measured (--config.policy.algorithm, --parts)")
 

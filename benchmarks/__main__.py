@@ -29,7 +29,7 @@ from motif_jax.config.table import check_values, table_of, tables_of, typed
 from motif_jax.files import write_config
 from motif_jax.run import CONFIG, Lock, Run, read_record
 from motif_jax.structs import UserError
-from motif_jax.system.errors import explained
+from motif_jax.system.errors import Limits, explained
 
 TABLE = table_of(benchmarks.Benchmark)
 
@@ -75,14 +75,13 @@ def measure(own: Mapping[str, str], values: Mapping[str, Any], workdir: Path) ->
     given = {**values, "benchmark": vars(read(own))}
     check_values(given, tables_of(benchmarks.BenchmarkConfig))
     config = typed(benchmarks.BenchmarkConfig, given)
-    if benchmarks.loads_jax(config):
-        startup.divide_cpu(config.cpu_devices)
-    benchmarks.check(config)
+    startup.divide_cpu(config.cpu_devices)
+    benchmarks.check(config, workdir)
     if (workdir / CONFIG).exists():
         read_record(workdir / CONFIG)  # whose layout may be another one
     workdir.mkdir(parents=True, exist_ok=True)
-    memory, of_device = "--pairs, --parts", "--config.policy.batch_size, .num_minibatches, .network"
-    with Run(workdir).lock([Lock.EXCLUSIVE]), explained(workdir, "benchmark", "--pairs", memory, of_device):
+    limits = Limits("--pairs", "--pairs, --parts", "--config.policy.batch_size, .num_minibatches, .network")
+    with Run(workdir).lock([Lock.EXCLUSIVE]), explained(workdir, "benchmark", limits):
         write_config(workdir, values)
         benchmarks.run(config, workdir)
 

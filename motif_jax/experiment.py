@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from motif_jax.config.file import new_config
-from motif_jax.config.table import Tables, check_values, flatten, keys, shown, typed
+from motif_jax.config.table import Tables, check_values, flatten, shown, typed
 from motif_jax.console import clean, print_line, suggest
 from motif_jax.files import to_plain, write_config
 from motif_jax.names import PLUGINS, check_plugins
 from motif_jax.run import CONFIG, Run, read_record
-from motif_jax.stages import EXPERIMENT, NAMES, Experiment, Stage, find_stage, is_first_host, lock_of_hosts
-from motif_jax.structs import UserError
+from motif_jax.stages import EXPERIMENT, NAMES, Experiment, Stage, find_stage, is_first_host
+from motif_jax.structs import DetailedError, Need, UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.foreign import leads_out
 from motif_jax.system.sizing import describe_machine, sizes_of
@@ -29,94 +29,106 @@ def experiment_of(config: Values) -> Experiment:
     return typed(Experiment, config)
 
 
-def check(config: Values, names: list[str], workdir: Path, made: Iterable[Path] = ()) -> list[Stage[Any]]:
-    """The stages of these names; raises UserError for unknown stages, values that cannot work, and unmet needs.
+Job = tuple[Stage[Any], Any]  # a stage and its config
+
+
+def check(config: Values, names: Iterable[str] | None, workdir: Path, made: Iterable[Path] = ()) -> list[Job]:
+    """The stages of these names, or those that the config lists; raises UserError for whatever would stop one later.
 
     `made`: directories in which other runs may still write what this one needs.
     """
     check_values(config, EXPERIMENT)
+    names = dict.fromkeys(names or config["stages"])
     for name in names:
         if name not in NAMES:
             raise UserError(f"unknown stage {name!r} (--stage): {suggest(name, NAMES)}")
-    stages = [find_stage(name) for name in names]
-    if any(stage.loads_jax(stage.view(config)) for stage in stages):
-        divide_cpu(config["cpu_devices"])  # now, as the user's code, which the checks import, may load JAX
-    for stage in stages:
-        stage.check(stage.view(config))
-    check_needs(config, stages, workdir, made)
-    return stages
+    divide_cpu(config["cpu_devices"])  # now, as the user's code, which the checks import, may load JAX
+    jobs = [(stage, stage.view(config)) for stage in map(find_stage, names)]
+    needs = [stage.check(view, workdir) for stage, view in jobs]
+    for (stage, view), needed in zip(jobs, needs, strict=True):
+        check_needs(stage, view, workdir, needed, made)
+        made = [*made, workdir, *stage.folders(view, workdir)]
+    if (workdir / CONFIG).exists():
+        read_record(workdir / CONFIG)  # which may have a different layout
+    for stage, view in jobs:
+        for folder in stage.folders(view, workdir):
+            check_same_experiment(config, workdir, folder / CONFIG, stage)
+    return jobs
 
 
-def check_needs(config: Values, stages: Iterable[Stage[Any]], workdir: Path, made: Iterable[Path]) -> None:
-    """Raises UserError if a stage lacks what it needs, unless an earlier stage may still write it."""
-    made = [*made]
-    for stage in stages:
-        view = stage.view(config)
-        try:
-            for need in stage.needs(view, workdir):
-                if need.path is None or all(leads_out(need.path, folder) for folder in made):
-                    need.check()
-        except UserError:
-            if not stage.is_complete(view, workdir):  # a complete one needs nothing any more
-                raise
-        made += [workdir, *stage.outside(view)]
+def check_needs(stage: Stage[Any], view: Any, workdir: Path, needed: Iterable[Need], made: Iterable[Path]) -> None:
+    """Raises UserError if a stage lacks what it needs, unless it is complete or an earlier one may still write it."""
+    try:
+        for need in needed:
+            if need.path is None or all(leads_out(need.path, folder) for folder in made):
+                need.check()
+    except UserError:
+        if not stage.is_complete(view, workdir):
+            raise
 
 
-def run(config: Values, workdir: Path, names: list[str] | None) -> None:
+def run(config: Values, workdir: Path, names: Iterable[str] | None) -> None:
     """Runs the named stages in the workdir; those that the config lists if `names` is None. Skips complete ones."""
-    stages = check_start(config, workdir, names)
+    jobs = check(config, names, workdir)
     workdir.mkdir(parents=True, exist_ok=True)
-    with Run(workdir).lock(stage.lock(stage.view(config)) for stage in stages.values()):
-        for stage in stages.values():  # conflicts are reported before the first stage has worked for hours
-            check_artefacts(config, workdir, stage)
-        for name, stage in stages.items():
-            with explained(workdir, name, stage.writes, stage.memory, stage.device_memory):
-                check_artefacts(config, workdir, stage)
-                view = stage.view(config)
-                if stage.lock is not lock_of_hosts or is_first_host(view):
+    with Run(workdir).lock(stage.lock(view) for stage, view in jobs):
+        for stage, view in jobs:
+            with explained(workdir, stage.name, stage.limits):
+                if is_first_host(view):
                     write_config(workdir, config)
                 if stage.is_complete(view, workdir):
-                    print_line(f"{name}: complete in {str(workdir)!r}, skipped")
+                    print_line(f"{stage.name}: complete in {str(workdir)!r}, skipped")
                 else:
                     stage.run(view, workdir)
 
 
-def dry_run(config: Values, workdir: Path, names: list[str] | None, made: Iterable[Path] = ()) -> None:
+def dry_run(config: Values, workdir: Path, names: Iterable[str] | None, made: Iterable[Path] = ()) -> None:
     """Makes the checks that `run` begins with, and prints for each stage what `run` would do. Writes nothing."""
-    stages = check_start(config, workdir, names, made)
+    jobs = check(config, names, workdir, made)
     if config["sized"]:
         print_line(f"for this machine ({describe_machine()}): {sizes_of(config['policy']).describe()}")
     if config["measured"]:
         values = flatten(to_plain(config))
         told = ", ".join(f"{name} {values[name]:,}" for name in config["measured"].split(",") if name in values)
         print_line(f"measured in games of random play, with room for more: {told}")
-    for name, stage in stages.items():
-        check_artefacts(config, workdir, stage)
-        view = stage.view(config)
-        begun = stage.artefacts(workdir) or stage.begun(view, workdir)
+    for stage, view in jobs:
+        begun = [folder for folder in stage.folders(view, workdir) if folder.is_relative_to(workdir)]
         if stage.is_complete(view, workdir):
-            print_line(f"{name}: complete in {str(workdir)!r}, would be skipped")
+            print_line(f"{stage.name}: complete in {str(workdir)!r}, would be skipped")
         elif any(folder.exists() for folder in begun):
-            print_line(f"{name}: begun in {str(workdir)!r}, would go on")
+            print_line(f"{stage.name}: begun in {str(workdir)!r}, would go on")
         else:
-            print_line(f"{name}: would run")
+            print_line(f"{stage.name}: would run")
 
 
-def check_start(
-    config: Values, workdir: Path, names: list[str] | None, made: Iterable[Path] = ()
-) -> dict[str, Stage[Any]]:
-    """The stages to run, by name; raises UserError if they cannot work in this workdir. `made`: as in `check`."""
-    names = names or [*config["stages"]]
-    stages = dict(zip(names, check(config, names, workdir, made), strict=True))
-    if (workdir / CONFIG).exists():
-        read_record(workdir / CONFIG)  # whose layout may be another one
-    return stages
+def check_same_experiment(config: Values, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:
+    """Raises UserError if decisive values differ from those in `recorded`, an earlier config.json, or their defaults.
 
-
-def check_artefacts(config: Values, workdir: Path, stage: Stage[Any]) -> None:
-    """Raises UserError if what the stage has made in the workdir belongs to another experiment."""
-    for made in stage.artefacts(workdir):
-        check_same_experiment(config, workdir, made / CONFIG, stage)
+    The error has a table of all of them.
+    """
+    decisive = stage.decisive(stage.view(config))
+    if not (decisive and recorded.exists()):
+        return
+    before, now = read_record(recorded), flatten(to_plain(config))
+    differ = [
+        (key, shown(old), shown(now[key]))
+        for key, value in decisive.items()
+        if (old := before.get(key, to_plain(value.default))) != now[key]
+    ]
+    sections = {key.partition(".")[0] for key in decisive}
+    unknown = sorted(key for key in before.keys() - now.keys() if key.partition(".")[0] in sections)
+    if not (differ or unknown):
+        return
+    rows = [("", "in the workdir", "now")]
+    rows += [(f"--config.{key}", old, new) for key, old, new in differ]
+    rows += [(f"--config.{clean(key)}", shown(before[key]), "not known to this version") for key in unknown]
+    first, second = (max(len(row[at]) for row in rows) for at in (0, 1))
+    lines = [f"  {flag:{first}}  {old:{second}}  {new}" for flag, old, new in rows]
+    remedy = "use the version that made it" if unknown else "give the values in the workdir"
+    raise DetailedError(
+        f"workdir {str(workdir)!r} belongs to another experiment, whose results these values decided:",
+        "\n".join([*lines, f"Choose another --workdir, or {remedy}."]),
+    )
 
 
 def tables() -> Tables:
@@ -136,27 +148,3 @@ def plugin_sections() -> set[str]:
 def defaults() -> Any:
     """A config of all values with their defaults, with which config files begin."""
     return new_config(tables())
-
-
-def check_same_experiment(config: Values, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:
-    """Raises UserError if a deciding value differs from that in `recorded`, an earlier config.json, or its default."""
-    if not recorded.exists():
-        return
-    before, now, view = read_record(recorded), flatten(to_plain(config)), stage.view(config)
-    known, values = keys({name: stage.reads[name] for name in stage.identity}), keys(stage.reads)
-    deciding = {key: value for key, value in known.items() if value.decides}
-    deciding |= {key: values[key] for key in stage.more_identity(view)}
-    for key in sorted(deciding.keys() - {*stage.unused(view)}):
-        value = deciding[key]
-        old = before.get(key, to_plain(value.default))
-        if old != now[key]:
-            raise UserError(
-                f"workdir {str(workdir)!r} belongs to an experiment with {key} = {shown(old)}, not {shown(now[key])}: "
-                f"choose another --workdir, or --config.{key}={clean(old)}"
-            )
-    for key in sorted(before.keys() - known.keys()):
-        if key.partition(".")[0] in stage.identity:
-            raise UserError(
-                f"workdir {str(workdir)!r} belongs to an experiment with {clean(key)} = {shown(before[key])}, a value "
-                "that this version does not know: use the version that made it, or choose another --workdir"
-            )

@@ -51,7 +51,7 @@ from motif_jax.experiment import check, dry_run, experiment_of, plugin_sections,
 from motif_jax.names import PLUGINS, import_named
 from motif_jax.run import CONFIG, read_record
 from motif_jax.stages import NAMES, find_runner
-from motif_jax.structs import Interrupted, Stopped, UserCodeError, UserError
+from motif_jax.structs import DetailedError, Interrupted, Stopped, UserError
 from motif_jax.system.errors import explained
 from motif_jax.system.runs import PlannedRun, arguments_of, gpus_of_each, plan
 from motif_jax.system.sizing import find_gpu
@@ -99,9 +99,9 @@ def main(argv: list[str] | None = None, other: Callable[[dict[str, Any], Path], 
                 run_many(argv[1:], workdir)
             else:
                 (dry_run if FLAGS.dry_run else run)(FLAGS.config.to_dict(), workdir, FLAGS.stage)
-    except UserCodeError as error:
+    except DetailedError as error:
         say(error.sentence)
-        print_lines(error.traceback, sys.stderr)
+        print_lines(error.details, sys.stderr)
         return 2
     except UserError as error:
         say(error)

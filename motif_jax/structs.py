@@ -56,15 +56,19 @@ class Need(NamedTuple):
     path: Path | None = None  # what is read, which an earlier stage of the same run may still write
 
 
-class UserCodeError(UserError):
-    """Code that the user has written raised an error: one sentence about it, and its traceback to be shown below."""
+class DetailedError(UserError):
+    """One sentence, and lines to be shown below."""
 
-    def __init__(self, sentence: str, traceback: str):
-        super().__init__(sentence, traceback)
-        self.sentence, self.traceback = sentence, traceback
+    def __init__(self, sentence: str, details: str):
+        super().__init__(sentence, details)
+        self.sentence, self.details = sentence, details
 
     def __str__(self) -> str:
-        return f"{self.sentence}\n{self.traceback}"
+        return f"{self.sentence}\n{self.details}"
+
+
+class UserCodeError(DetailedError):
+    """Code that the user has written raised an error, whose traceback are the details."""
 
 
 class Stopped(Exception):

@@ -241,8 +241,7 @@ def viewed(config, stage: str = "train_policy"):
 def check_stage(stage, config, workdir: Path = Path("nowhere")) -> None:
     """The checks of a stage, a module of `motif_jax.stages`, that the command line begins with."""
     view = stage.STAGE.view(config.to_dict())
-    stage.STAGE.check(view)
-    for need in stage.STAGE.needs(view, workdir):
+    for need in stage.STAGE.check(view, workdir):
         need.check()
 
 

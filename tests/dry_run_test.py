@@ -51,7 +51,7 @@ def test_a_dry_run_names_every_stage_and_writes_nothing(name, tmp_path, monkeypa
 def test_a_dry_run_tells_what_has_begun_and_refuses_what_belongs_to_others(name, tmp_path):
     config, stage = get_config("quickstart.py", "toy"), STAGES[name]
     begun = name in BEGUN
-    assert begun or not stage.identity
+    assert begun or not stage.folders(stage.view(config.to_dict()), tmp_path)
     if begun:
         folder, result = BEGUN[name]
         (tmp_path / folder / result).mkdir(parents=True)
@@ -59,9 +59,9 @@ def test_a_dry_run_tells_what_has_begun_and_refuses_what_belongs_to_others(name,
     before = sorted(tmp_path.rglob("*"))
     words = f"begun in {str(tmp_path)!r}, would go on" if begun else "would run"
     assert said(config, tmp_path, [name]) == {name: words}
-    if stage.identity:
+    if begun and stage.decisive(stage.view(config.to_dict())):
         config.seed += 1
-        with pytest.raises(UserError, match=f"belongs to an experiment with seed = {config.seed - 1}, not"):
+        with pytest.raises(UserError, match=f"belongs to another exp.*\n.*\n +--config.seed +{config.seed - 1} +"):
             dry_run(config.to_dict(), tmp_path, [name])
     assert sorted(tmp_path.rglob("*")) == before
 

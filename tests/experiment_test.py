@@ -2,34 +2,26 @@
 
 import dataclasses
 import functools
+import json
+import math
+import os
+from pathlib import Path
 
 import pytest
 from config_attacks import WHOLE, attacks, config_with, refusal
-from conftest import get_config
-from ml_collections import ConfigDict
+from conftest import ROOT, get_config
 
-from motif_jax import experiment
-from motif_jax.config.file import complete
-from motif_jax.config.table import Number, Value, Whole, keys
+from motif_jax import experiment, stages
+from motif_jax.config.file import complete, new_config
+from motif_jax.config.table import Number, keys, tables_of, value
 from motif_jax.experiment import check_same_experiment, tables
 from motif_jax.files import LAYOUT, LAYOUT_KEY, write_config, write_json
-from motif_jax.stages import NAMES, find_stage
+from motif_jax.run import CONFIG
+from motif_jax.stages import NAMES, Experiment, Stage, find_stage
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.quick
 STAGES = {name: find_stage(name) for name in NAMES}
-
-
-@dataclasses.dataclass
-class Nothing:
-    """A config of no values."""
-
-
-def with_tables(reads, identity):
-    stage = STAGES["train_policy"]
-    changed = dataclasses.replace(stage, config=Nothing, identity=identity, unused=lambda config: ())
-    vars(changed)["reads"] = reads
-    return changed
 
 
 @functools.cache
@@ -43,46 +35,122 @@ def others(key: str) -> list[object]:
     return [value for value in good if value != inner[name]][-1:]
 
 
-@pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.identity])
+@pytest.mark.parametrize("stage", [name for name, stage in STAGES.items() if stage.decisive(stage.view(WHOLE))])
 def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
     write_config(tmp_path, WHOLE)
     found = STAGES[stage]
-    deciding = keys({section: found.reads[section] for section in found.identity})
-    for key, value in keys(tables()).items():
+    for key, declared in keys(tables()).items():
         for other in others(key):
-            config = config_with(key, other)
-            said = refusal(lambda: check_same_experiment(config.to_dict(), tmp_path, tmp_path / "config.json", found))
-            if key in deciding and value.decides and key not in found.unused(found.view(config.to_dict())):
-                assert f"belongs to an experiment with {key} = " in said
-                assert f"--config.{key}=" in said
-            else:
-                assert not said, f"{key}={other!r}"
+            config = config_with(key, other).to_dict()
+            said = refusal(lambda config=config: check_same_experiment(config, tmp_path, tmp_path / CONFIG, found))
+            decides = key in found.decisive(found.view(config))
+            assert declared.decides or not decides
+            assert bool(said) == decides, f"{key}={other!r}"
+            assert not said or f"--config.{key} " in said
     check_same_experiment(WHOLE, tmp_path, tmp_path / "none.json", STAGES[stage])
 
 
-ADDED = Value(Number(0), "a number", 1.0, decides=True)
+DECISIVE_SECTIONS = {
+    "collect": {"", "env", "collect"},
+    "train_reward": {"", "reward"},
+    "train_policy": {"", "env", "policy", "drrn", "group_advantages", "options", "words"},
+    "train_language": {"", "transcripts", "language", "train_language"},
+    "train_values": {"", "transcripts", "language", "train_values"},
+    "evaluate": {"", "env"},
+    "write_reward": {"", "env", "code_rewards"},
+}
+
+
+@pytest.mark.parametrize("stage", NAMES)
+def test_stages_with_results_have_the_values_of_these_sections_as_their_identity(stage):
+    found = STAGES[stage]
+    sections = {key.rpartition(".")[0].partition(".")[0] for key in found.decisive(found.view(WHOLE))}
+    assert sections == DECISIVE_SECTIONS.get(stage, sections if not found.folders(found.view(WHOLE), Path()) else set())
+
+
+def test_all_values_that_differ_are_told_in_one_table(launch_here, tmp_path):
+    config = get_config("quickstart.py", "toy")
+    write_config(tmp_path / "policy", config.to_dict())
+    (tmp_path / "policy/checkpoints/1").mkdir(parents=True)
+    changed = ("--config.policy.discount=0.5", "--config.seed=3", "--config.policy.sources=count:0.125")
+    command = ("--config=configs/quickstart.py:toy", f"--workdir={tmp_path}", "--stage=train_policy", *changed)
+    for more in ((), ("--dry_run",)):
+        assert launch_here(*command, *more, status=2).stderr.splitlines() == [
+            f"motif_jax: workdir {str(tmp_path)!r} belongs to another experiment, whose results these values decided:",
+            "                            in the workdir  now",
+            "  --config.policy.discount  0.99            0.5",
+            "  --config.policy.sources   'learnt'        'count:0.125'",
+            "  --config.seed             777             3",
+            "Choose another --workdir, or give the values in the workdir.",
+        ]
+    assert launch_here(*command[:-3], "--dry_run").stdout.splitlines()[-1].startswith("train_policy: begun in ")
+
+
+def test_records_of_the_last_release_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(4)))  # as when they were recorded
+    recorded = json.loads((ROOT / "tests/fixtures/configs.json").read_text())["motif:score"]
+    write_config(tmp_path, {key: eval(value, {"inf": math.inf}) for key, value in recorded.items()})
+    for stage in STAGES.values():
+        check_same_experiment(get_config().to_dict(), tmp_path, tmp_path / CONFIG, stage)
+
+
+@dataclasses.dataclass(frozen=True)
+class Before:
+    """A section."""
+
+    discount: float = value(0.5, Number(0, 1), "discount", decides=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class Now(Before):
+    added: float = value(1.0, Number(0), "a number", decides=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigBefore(Experiment):
+    policy: Before = Before()
+
+
+@dataclasses.dataclass(frozen=True)
+class ConfigNow(Experiment):
+    policy: Now = Now()
 
 
 def test_a_value_that_is_added_locks_nobody_out(tmp_path):
-    write_config(tmp_path, {"seed": 1, "policy": {"discount": 0.9}})
-    seed, discount = Value(Whole(), "seed", 0, decides=True), Value(Number(0, 1), "discount", 0.5, decides=True)
-    before = {"": {"seed": seed}, "policy": {"discount": discount}}
-    now = before | {"policy": before["policy"] | {"added": ADDED}}
-    config = ConfigDict({"seed": 1, "policy": {"discount": 0.9}})
-    config.lock()
-    complete(config, now)  # a config file of before
+    config = new_config(tables_of(ConfigBefore))
+    write_config(tmp_path, config.to_dict())
+    complete(config, tables_of(ConfigNow))  # a config file of before
     assert config.policy.added == 1.0
 
-    def check(config, tables=now):
-        check_same_experiment(config.to_dict(), tmp_path, tmp_path / "config.json", with_tables(tables, ("", "policy")))
+    def check(config, kind=ConfigNow):
+        stage = dataclasses.replace(STAGES["train_policy"], config=kind)
+        check_same_experiment(config.to_dict(), tmp_path, tmp_path / CONFIG, stage)
 
     check(config)
     config.policy.added = 2.0
-    with pytest.raises(UserError, match=r"with policy.added = 1.0, not 2.0: .* --config.policy.added=1.0"):
+    with pytest.raises(UserError, match=r"\n +--config.policy.added +1.0 +2.0\n"):
         check(config)
     write_config(tmp_path, config.to_dict())
-    with pytest.raises(UserError, match=r"policy.added = 2.0, a value that this version does not know"):  # an older one
-        check(config, before)
+    check(config)
+    with pytest.raises(
+        UserError, match=r"policy.added +2.0 +not known to this version\n.*use the version that made it"
+    ):
+        check(new_config(tables_of(ConfigBefore)), ConfigBefore)  # an older one
+
+
+def test_a_stage_that_lacks_a_field_cannot_be_declared():
+    given = {one.name: getattr(STAGES["collect"], one.name) for one in dataclasses.fields(Stage)}
+    for name in given.keys() - {"parts"}:
+        with pytest.raises(TypeError, match=name):
+            Stage(**{other: one for other, one in given.items() if other != name})
+
+
+def test_a_stage_has_one_name(monkeypatch):
+    for name, stage in STAGES.items():
+        assert stage.name == name
+    monkeypatch.setitem(stages.STAGES, "mine", "motif_jax.stages.collect:STAGE")
+    with pytest.raises(UserError, match="which a plugin names 'mine', is the stage 'collect'"):
+        find_stage("mine")
 
 
 @pytest.mark.parametrize("found", ["unknown", LAYOUT - 1, LAYOUT + 1, "a"])

@@ -422,7 +422,7 @@ def main() -> None:
         if isinstance(error, UserError):
             sentence, details = str(error), ""
         elif failure := as_failure(fields["env"], error):
-            sentence, details = failure.sentence, failure.traceback
+            sentence, details = failure.sentence, failure.details
         text = json.dumps((find_refusal(error), sentence, details)).encode()
         os.write(messages_out, MESSAGE_FORMAT.pack(Op.ERROR, 0, len(text)) + text)
         sys.exit(1)

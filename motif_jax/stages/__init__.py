@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -18,8 +18,10 @@ from motif_jax.config.table import (
     List,
     Tables,
     Text,
+    Value,
     Whole,
     check_values,
+    keys,
     sections,
     tables_of,
     typed,
@@ -28,7 +30,8 @@ from motif_jax.config.table import (
 from motif_jax.files import checkpoint_steps, read_json
 from motif_jax.names import PLUGINS, POOLS, RUNNERS, STAGES, import_named
 from motif_jax.run import Lock
-from motif_jax.structs import Need
+from motif_jax.structs import Need, UserError
+from motif_jax.system.errors import Limits
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.runs import Runner
 
@@ -39,23 +42,15 @@ Config = TypeVar("Config")
 class Stage(Generic[Config]):
     """The declaration of a stage, for the command line and the experiment. Messages name the flags."""
 
-    config: type[Config]  # of all values that it reads
+    name: str
     sections: tuple[str, ...]  # those of the config that are its own; it reads others, too
-    identity: tuple[str, ...] = ()  # sections whose decisive values may not change once there is a result
-    more_identity: Callable[[Config], Iterable[str]] = lambda config: ()  # decisive values of other sections
-    unused: Callable[[Config], Iterable[str]] = lambda config: ()  # values that this config does not use
-    check: Callable[[Config], None]  # raises UserError for bad values before anything starts
-    needs: Callable[[Config, Path], Iterable[Need]] = lambda config, workdir: ()  # from outside, looked at then, too
-    is_complete: Callable[[Config, Path], bool]
-    run: Callable[[Config, Path], None]
-    artefacts: Callable[[Path], list[Path]] = lambda workdir: []  # directories with results and their config.json
-    begun: Callable[[Config, Path], list[Path]] = lambda config, workdir: []  # other signs that it has begun
-    lock: Callable[[Config], Lock] = lambda config: Lock.EXCLUSIVE  # of the workdir
-    loads_jax: Callable[[Config], bool] = lambda config: True
-    outside: Callable[[Config], list[Path]] = lambda config: []  # what it writes beside the workdir for later stages
-    writes: str  # flags that decide how much it writes, and where
-    memory: str  # flags that decide how much memory and how many processes and files it uses
-    device_memory: str = ""  # flags that decide how much GPU memory it uses
+    config: type[Config]  # of all values that it reads; its `decisive` says which may not change
+    folders: Callable[[Config, Path], list[Path]]  # that have results and their config.json, or lie elsewhere
+    check: Callable[[Config, Path], Iterable[Need]]  # before anything starts; raises UserError for bad values
+    is_complete: Callable[[Config, Path], bool]  # whether its last file is there, and covers what the config asks
+    run: Callable[[Config, Path], None]  # makes what is missing
+    lock: Callable[[Config], Lock]  # of the workdir
+    limits: Limits
     parts: Mapping[str, str] = field(default_factory=dict)  # of the report: title, and the title before it
 
     @functools.cached_property
@@ -65,6 +60,12 @@ class Stage(Generic[Config]):
     @property
     def tables(self) -> Tables:
         return {name: self.reads[name] for name in self.sections}
+
+    def decisive(self, config: Experiment) -> dict[str, Value]:
+        """The values that may not change in a workdir with results, by name; also those of plugins that decide them."""
+        of_plugins = (section for section, plugin in PLUGINS.by_name.items() if self.name in plugin.decides)
+        known = keys(self.reads)
+        return {name: known[name] for name in sorted(config.decisive() | decisive_in(config, *of_plugins))}
 
     def view(self, values: Mapping[str, Any]) -> Config:
         """The config of this stage, made of nested values; raises UserError for a value that is not of its kind."""
@@ -105,6 +106,19 @@ class Experiment:
     distributed: Distributed = Distributed()
     plugins: Mapping[str, Any] = sections(PLUGINS.sections)
 
+    def decisive(self) -> set[str]:
+        """The values, by name, that may not change in a workdir where a stage with this config has results.
+
+        Here all that are declared to decide results, except plugins', which name the stages that they are for.
+        """
+        return decisive_in(self, *(name for name in tables_of(type(self)) if name not in self.plugins))
+
+
+def decisive_in(config: Experiment, *names: str) -> set[str]:
+    """The values that are declared to decide results in the sections of these names; the seed is in ""."""
+    tables = tables_of(type(config))
+    return {key for key, value in keys({name: tables[name] for name in names}).items() if value.decides}
+
 
 EXPERIMENT: Tables = tables_of(Experiment)
 
@@ -139,14 +153,16 @@ def offline_stage(name: str, folder: str, result: str = SUMMARY, *, config: type
         return bool(read_json(workdir / folder / SUMMARY)["epoch"] >= getattr(config, name).num_epochs)
 
     return Stage(
+        name=name,
         config=config,
-        identity=("", "transcripts", "language", name),
+        folders=lambda config, workdir: with_result(workdir / folder, SUMMARY),
         is_complete=is_complete,
-        writes=f"--config.{name}.keep_checkpoints",
-        memory=f"--config.{name}.batch_size, .max_length",
-        device_memory=f"--config.{name}.num_parts, .chunk, .max_length, .batch_size",
-        artefacts=lambda workdir: with_result(workdir / folder, SUMMARY),
         lock=lock_of_hosts,  # type: ignore[arg-type]  # each such config is an `Experiment`
+        limits=Limits(
+            f"--config.{name}.keep_checkpoints",
+            f"--config.{name}.batch_size, .max_length",
+            f"--config.{name}.num_parts, .chunk, .max_length, .batch_size",
+        ),
         **own,
     )
 
@@ -157,12 +173,12 @@ def values_of(config: Any) -> dict[str, Any]:
     return values | values.pop("plugins")
 
 
-@functools.cache
 def find_stage(name: str) -> Stage[Any]:
-    """The declaration of a stage, whose identity has the sections of plugins that decide its results."""
+    """The declaration of a stage; raises UserError if a plugin declares it under another name."""
     stage: Stage[Any] = import_named(STAGES[name])
-    of_plugins = (section for section, plugin in PLUGINS.by_name.items() if name in plugin.decides)
-    return replace(stage, identity=(*stage.identity, *of_plugins))
+    if stage.name != name:
+        raise UserError(f"{STAGES[name]!r}, which a plugin names {name!r}, is the stage {stage.name!r}")
+    return stage
 
 
 def later(path: str) -> Callable[[Any, Path], None]:
@@ -179,6 +195,11 @@ def is_first_host(config: Experiment) -> bool:
 def lock_of_hosts(config: Experiment) -> Lock:
     """The lock of a stage in which other hosts may take part; they share the workdir."""
     return Lock.SHARED if find_meeting(config.distributed) else Lock.EXCLUSIVE
+
+
+def exclusive_lock(config: Any) -> Lock:
+    """The lock of a stage that works alone."""
+    return Lock.EXCLUSIVE
 
 
 def without_lock(config: Any) -> Lock:

@@ -10,6 +10,7 @@ stops the stages that come after it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,10 +28,11 @@ from motif_jax.pages.blocks import esc, page, table, tiles
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.run import Run
-from motif_jax.stages import Stage
-from motif_jax.stages.annotate import AnnotateConfig, check, make_backend, needs, open_dataset
+from motif_jax.stages import Stage, exclusive_lock
+from motif_jax.stages.annotate import AnnotateConfig, check, make_backend, open_dataset
 from motif_jax.stages.annotate.page import Share, find_rules, marked, share
 from motif_jax.structs import UserError
+from motif_jax.system.errors import Limits
 
 STAGE_NAME = "check_judge"
 FLAG = f"--config.{STAGE_NAME}"
@@ -251,13 +253,13 @@ def _details(trial: Trial, asked: list[Question], yes: np.ndarray, rules: np.nda
 
 
 STAGE = Stage(
-    config=CheckJudgeConfig,
+    name=STAGE_NAME,
     sections=(STAGE_NAME,),
-    check=lambda config: check(config, of_captions=True),
-    needs=needs,
+    config=CheckJudgeConfig,
+    folders=lambda config, workdir: [],  # each trial is made anew
+    check=functools.partial(check, of_captions=True),
     is_complete=is_complete,
     run=run,
-    writes="--config.annotate.cache_dir",
-    memory="--config.annotate.batch_size",
-    loads_jax=lambda config: False,  # a language model in this process loads it when it is opened
+    lock=exclusive_lock,
+    limits=Limits("--config.annotate.cache_dir", "--config.annotate.batch_size"),
 )

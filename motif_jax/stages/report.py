@@ -17,7 +17,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +48,7 @@ from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Players, Watched
 from motif_jax.run import Head, Run
 from motif_jax.stages import NAMES, Experiment, Stage, find_stage, without_lock
 from motif_jax.structs import Need, UserError
+from motif_jax.system.errors import Limits
 from motif_jax.system.runs import PlannedRun
 
 FLAG = "--config.report.runs"
@@ -86,10 +87,9 @@ def other_runs(config: ReportConfig) -> list[Path]:
     return [Path(name.strip()) for name in config.report.runs.split(",") if name.strip()]
 
 
-def needs(config: ReportConfig, workdir: Path) -> Iterator[Need]:
-    """The other workdirs."""
-    for path in other_runs(config):
-        yield Need(functools.partial(check_run, path), path)
+def check(config: ReportConfig, workdir: Path) -> list[Need]:
+    """The other workdirs are needed; every value can work."""
+    return [Need(functools.partial(check_run, path), path) for path in other_runs(config)]
 
 
 def check_run(path: Path) -> None:
@@ -580,14 +580,13 @@ def made_by(variants: Variants, arguments: Sequence[str]) -> str:
 
 
 STAGE = Stage(
-    config=ReportConfig,
+    name="report",
     sections=("report",),
-    check=lambda config: None,  # every value can work
-    needs=needs,
+    config=ReportConfig,
+    folders=lambda config, workdir: [],  # each page is written anew
+    check=check,
     is_complete=is_complete,
     run=run,
-    writes="--config.report.replays",
-    memory="--config.report.replays",
     lock=without_lock,
-    loads_jax=lambda config: False,
+    limits=Limits("--config.report.replays", "--config.report.replays"),
 )

@@ -20,7 +20,7 @@ from motif_jax.actors.pool import Pools
 from motif_jax.config.table import PATH, Number, Text, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.devices.releases import released_replay
-from motif_jax.envs.worlds import check_world, essential, make_world
+from motif_jax.envs.worlds import check_world, essential
 from motif_jax.episodes.playback import Track, plays_the_same_twice, read_tracks, replay_of
 from motif_jax.files import check_place
 from motif_jax.names import FILMS, import_named
@@ -32,6 +32,7 @@ from motif_jax.run import Run
 from motif_jax.stages import Stage, evaluate, without_lock
 from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, read_json
 from motif_jax.structs import Need, UserError, naming
+from motif_jax.system.errors import Limits
 
 BEST = "best"
 
@@ -82,13 +83,8 @@ def film_writer(export: str) -> FilmWriter:
     return writer
 
 
-def loads_jax(config: VisualizeConfig) -> bool:
-    """Whether the stage may have to play an episode with a policy."""
-    return not config.visualize.replay and config.visualize.policy not in make_world(config.env).players
-
-
-def check(config: VisualizeConfig) -> None:
-    """Raises UserError for misspelt names, before anything is played."""
+def check(config: VisualizeConfig, workdir: Path) -> Iterator[Need]:
+    """Raises UserError for misspelt names, before anything is played; returns what is needed."""
     section = config.visualize
     if section.export:
         with naming(f"{FLAG}.export"):
@@ -96,7 +92,7 @@ def check(config: VisualizeConfig) -> None:
     if section.replay and (section.policy or section.episode != BEST):
         raise UserError(f"a replay is an episode of some policy already: give one ({FLAG}.replay, .policy, .episode)")
     if section.replay:
-        return
+        return needs(config, workdir)
     config.protocol.check(config.env)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
@@ -106,6 +102,7 @@ def check(config: VisualizeConfig) -> None:
         raise UserError(
             f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(evaluate.WORDS)} or a number"
         )
+    return needs(config, workdir)
 
 
 def needs(config: VisualizeConfig, workdir: Path) -> Iterator[Need]:
@@ -205,14 +202,13 @@ def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, pl
 
 
 STAGE = Stage(
-    config=VisualizeConfig,
+    name="visualize",
     sections=("visualize",),
+    config=VisualizeConfig,
+    folders=lambda config, workdir: [],
     check=check,
-    needs=needs,
     is_complete=lambda config, workdir: False,  # it shows an episode each time it is asked to
     run=run,
-    writes="--config.visualize.export",
-    memory="--config.visualize.episode",
     lock=without_lock,
-    loads_jax=loads_jax,
+    limits=Limits("--config.visualize.export", "--config.visualize.episode"),
 )

@@ -43,6 +43,17 @@ OF_DEVICE = re.compile(r"RESOURCE_EXHAUSTED.*?memory.*?allocat\w* (\d[\d.]*) ?(b
 OF_MEMORY = re.compile(r"cannot allocate memory|failed to map segment|out of memory", re.IGNORECASE)
 
 
+class Limits(NamedTuple):
+    """The flags that decide how much a stage needs."""
+
+    disk: str  # the amount of writing, or places outside the workdir
+    memory: str  # memory, processes and open files
+    device_memory: str = ""  # "": those of `memory`
+
+
+NO_LIMITS = Limits("", "")
+
+
 class Refusal(NamedTuple):
     """An error of the operating system."""
 
@@ -111,12 +122,8 @@ def in_words(count: float) -> str:
 
 
 @contextlib.contextmanager
-def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = "", device: str = "") -> Iterator[None]:
-    """Turns errors of the operating system inside the context into a UserError that names the flags to change.
-
-    `writes`: for the amount of writing, or for places outside the workdir. `memory`: for memory, processes and open
-    files. `device`: for the memory of devices; "": the same.
-    """
+def explained(workdir: Path, stage: str = "", limits: Limits = NO_LIMITS) -> Iterator[None]:
+    """Turns errors of the operating system inside the context into a UserError that names the flags to change."""
     who = f"{stage} cannot go on: " if stage else ""
     before = os.stat(workdir) if workdir.exists() else None
     try:
@@ -133,7 +140,7 @@ def explained(workdir: Path, stage: str = "", writes: str = "", memory: str = ""
             places = [place for place in (workdir, _temporary()) if place.exists()]
             fullest = min(places, key=lambda place: shutil.disk_usage(place).free, default=workdir)
             refusal = refusal._replace(file=str(fullest))
-        hint = _remedy(refusal, workdir, writes, memory, device or memory)
+        hint = _remedy(refusal, workdir, limits)
         if hint is None:
             raise
         words = f"{refusal.words} for {refusal.file!r}" if refusal.file else refusal.words
@@ -149,7 +156,7 @@ def _is_below(file: str, folder: Path) -> bool:
     return any(os.path.commonpath([os.path.abspath(file), root]) == root for root in roots)
 
 
-def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: str) -> str | None:
+def _remedy(refusal: Refusal, workdir: Path, limits: Limits) -> str | None:
     """The flags and limits to change, as text; None if the user cannot help."""
     number, file = refusal.number, refusal.file
     place = "--workdir" if not file or _is_below(file, workdir) or _is_below(str(workdir), Path(file)) else ""
@@ -157,7 +164,12 @@ def _remedy(refusal: Refusal, workdir: Path, writes: str, memory: str, device: s
         place = "the variable TMPDIR"
     if number not in REMEDIES and not (file and place):
         return None
-    names = {PLACE: place or writes, WRITES: writes, MEMORY: memory, DEVICE: device}
+    names = {
+        PLACE: place or limits.disk,
+        WRITES: limits.disk,
+        MEMORY: limits.memory,
+        DEVICE: limits.device_memory or limits.memory,
+    }
     words = [names[kind] for kind in REMEDIES.get(number, (PLACE,)) if names[kind]]
     limit = LIMITS.get(number)
     if limit and resource.getrlimit(limit[0])[0] != resource.RLIM_INFINITY:

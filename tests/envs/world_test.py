@@ -132,8 +132,8 @@ def test_a_crash_of_the_users_module_has_its_traceback():
     with pytest.raises(UserCodeError) as caught:
         make_world({"world": "raises_on_import:World"})
     assert caught.value.sentence.startswith(f"the world 'raises_on_import:World' failed with {message} (--config.env.w")
-    assert "raises_on_import.py" in caught.value.traceback
-    assert message in caught.value.traceback
+    assert "raises_on_import.py" in caught.value.details
+    assert message in caught.value.details
 
 
 def test_every_end_of_an_episode_has_words():

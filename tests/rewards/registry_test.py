@@ -46,14 +46,14 @@ def test_own_sources_are_imported_before_anything_starts(tmp_path, monkeypatch):
     (tmp_path / "broken_rewards.py").write_text("value = 1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
     config = get_config(argument="toy", policy__sources="own_rewards:Steps:0.5")
-    train_policy.check(viewed(config))
+    train_policy.check(viewed(config), tmp_path)
     sources = make_sources(Setting(viewed(config), Path(), {}))
     assert [(one.name, one.coefficient) for one in sources] == [("Steps", 0.5)]
     assert sources.shape(sources.moments({"reward": np.zeros((2, 3))}))["Steps"].tolist() == [[1] * 3] * 2
     config.policy.sources = "broken_rewards:It:0.5"
     with pytest.raises(UserCodeError, match="'broken_rewards:It' failed with ZeroDivisionError") as caught:
-        train_policy.check(viewed(config))
-    assert "broken_rewards.py" in caught.value.traceback
+        train_policy.check(viewed(config), tmp_path)
+    assert "broken_rewards.py" in caught.value.details
 
 
 class InPlace(RewardSource):

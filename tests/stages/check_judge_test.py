@@ -43,7 +43,7 @@ def run(tmp_path, judge, **values):
     config.annotate.update(backend="check_judge_test:Told", model=judge, both_orders=1.0, cache_dir="")
     stage = find_stage("check_judge")
     view = stage.view(config.to_dict())
-    stage.check(view)
+    stage.check(view, tmp_path)
     stage.run(view, tmp_path)
     return read_json(tmp_path / "check_judge/trial.json"), stage.is_complete(view, tmp_path)
 

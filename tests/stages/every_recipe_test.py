@@ -3,9 +3,8 @@ import os
 import signal
 
 import jax
-import numpy as np
 import pytest
-from conftest import assert_same_bits
+from conftest import assert_same_bits, viewed
 from offline_test import rows
 from quick_programs import QuickProgram
 from train_values_test import config_for
@@ -16,7 +15,7 @@ from motif_jax.files import read_json
 from motif_jax.language.hub import read_language_model
 from motif_jax.offline.recipes import RECIPES, recipe_of
 from motif_jax.policies.writing import list_values, play_tokens, read_values
-from motif_jax.stages import offline, train_values
+from motif_jax.stages import offline
 from motif_jax.stages.train_language.model import make_parts, write_model
 from motif_jax.stages.train_values import learning
 from motif_jax.structs import Stopped, Turn
@@ -166,8 +165,8 @@ def test_texts_that_pay_are_written_more_often_and_the_policy_plays(tmp_path, mo
 
 @pytest.mark.quick
 def test_group_values_are_unused_by_other_recipes(tmp_path):
-    config = config_for(tmp_path)
-    assert np.isin(["train_values.group_size", "train_values.rounds"], train_values.unused(config)).all()
-    config = config_for(tmp_path, **GROUPS)
-    assert not np.isin(["train_values.group_size", "train_values.rounds"], train_values.unused(config)).any()
-    assert {"train_values.step_weight", "train_values.discount"} < {*train_values.unused(config)}
+    of_groups = {"train_values.group_size", "train_values.rounds", "decoding.temperature"}
+    assert not of_groups & viewed(config_for(tmp_path), "train_values").decisive()
+    decisive = viewed(config_for(tmp_path, **GROUPS), "train_values").decisive()
+    assert of_groups < decisive
+    assert not {"train_values.step_weight", "train_values.discount"} & decisive

@@ -100,5 +100,5 @@ def test_a_state_that_cannot_be_saved_is_refused_before_games_start(tmp_path, na
 def test_a_crash_in_own_code_arrives_as_one_sentence_with_its_traceback(tmp_path):
     with pytest.raises(UserCodeError, match="'own_sources:Failing' failed with LookupError: of the third batch") as it:
         run(tmp_path / "later", sources="own_sources:Failing:1")
-    assert "own_sources.py" in it.value.traceback
+    assert "own_sources.py" in it.value.details
     assert last_checkpoint(tmp_path / "later")[2]["progress"]["updates"] == 3  # nothing that was learnt is lost

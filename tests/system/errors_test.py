@@ -15,7 +15,7 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.experiment import flatten
 from motif_jax.stages import NAMES, find_stage
 from motif_jax.structs import UserError
-from motif_jax.system.errors import LIMITS, REMEDIES, explained
+from motif_jax.system.errors import LIMITS, REMEDIES, Limits, explained
 
 TOY = (
     "--config=configs/quickstart.py:toy", "--config.collect.num_workers=0", "--config.collect.num_pairs=100",
@@ -54,23 +54,23 @@ def fail(error, *arguments):
 @pytest.mark.quick
 @pytest.mark.parametrize("stage", NAMES)
 def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
-    found, known = find_stage(stage), flatten(get_config().to_dict())
-    for text in filter(None, (found.writes, found.memory, found.device_memory)):
+    limits, known = find_stage(stage).limits, flatten(get_config().to_dict())
+    for text in filter(None, limits):
         first, *others = text.removeprefix("--config.").split(", ")
         assert {first, *(first.partition(".")[0] + other for other in others)} <= known.keys()
     for number in {*REMEDIES, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EBUSY, errno.ENOTEMPTY}:
         error = OSError(number, os.strerror(number), str(tmp_path / "some\nfile"))
-        text = refusal(partial(fail, error, tmp_path, stage, found.writes, found.memory))
+        text = refusal(partial(fail, error, tmp_path, stage, limits))
         assert text.startswith(f"{stage} cannot go on: {os.strerror(number)} for {str(tmp_path)!r}"[:-1])
         kinds = REMEDIES.get(number, (0,))
-        for kind, flags in enumerate(("--workdir", found.writes, found.memory)):
+        for kind, flags in enumerate(("--workdir", limits.disk, limits.memory)):
             assert (kind not in kinds) or flags in text
 
 
 @pytest.mark.quick
 @pytest.mark.parametrize(("error", "hint"), [
     (OSError(errno.ENOSPC, "full"), "full for "),
-    (PermissionError(errno.EACCES, "no", "/elsewhere/film.gif"), "no for '/elsewhere/film.gif' (--config.x.writes)"),
+    (PermissionError(errno.EACCES, "no", "/elsewhere/film.gif"), "no for '/elsewhere/film.gif' (--config.x.disk)"),
     (MemoryError("Unable to allocate 8 GiB\nfor"), "not enough memory: Unable to allocate 8 GiB (--config.x.memory)"),
     (RuntimeError("can't start new thread"), "can't start new thread (--config.x.memory"),
     (RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9 bytes"), "9 bytes (--config.x.device)"),
@@ -81,8 +81,8 @@ def test_every_refusal_is_one_sentence_of_every_stage(tmp_path, stage):
     (ExceptionGroup("tasks", [KeyError("first"), OSError(errno.EMFILE, "too many")]), "too many (--config.x.memory"),
 ])  # fmt: skip
 def test_refusals_in_other_words(tmp_path, error, hint):
-    flags = "--config.x.writes", "--config.x.memory", "--config.x.device"
-    refusal(lambda: fail(error, tmp_path, "x", *flags), hint)
+    limits = Limits("--config.x.disk", "--config.x.memory", "--config.x.device")
+    refusal(lambda: fail(error, tmp_path, "x", limits), hint)
 
 
 def while_handling(error, later):
@@ -107,7 +107,7 @@ def refused_for_a_file():
 ])  # fmt: skip
 def test_errors_in_the_program_keep_their_traceback(tmp_path, monkeypatch, fail):
     monkeypatch.chdir(tmp_path)  # where files that are missing would be the workdir's
-    with pytest.raises(Exception) as caught, explained(tmp_path, "x", "--config.x.writes", "--config.x.memory"):
+    with pytest.raises(Exception) as caught, explained(tmp_path, "x", Limits("--config.x.disk", "--config.x.memory")):
         fail()
     assert caught.value is fail.args[1]
 
@@ -123,8 +123,9 @@ def test_limits_are_named_where_there_are_any(tmp_path, monkeypatch):
     for number, (_, name) in LIMITS.items():
         for limit, shown in ((1000, True), (resource.RLIM_INFINITY, False)):
             monkeypatch.setattr(resource, "getrlimit", lambda kind, limit=limit: (limit, limit))
-            flags = "--config.x.writes", "--config.x.memory"
-            assert (name in refusal(lambda: fail(OSError(number, "too much"), tmp_path, "x", *flags))) == shown
+            limits = Limits("--config.x.disk", "--config.x.memory")
+            said = refusal(lambda limits=limits: fail(OSError(number, "too much"), tmp_path, "x", limits))
+            assert (name in said) == shown
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
@@ -165,7 +166,7 @@ def test_a_full_disk(disk, stage):
         assert re.fullmatch(r"100 pairs need .* left \(--config.collect.num_pairs, --workdir\)", text)
         return
     assert text.startswith(f"{stage} cannot go on: No space left on device for {str(disk)!r}"[:-1])
-    assert text.endswith(f"{find_stage(stage).writes})")
+    assert text.endswith(f"{find_stage(stage).limits.disk})")
     assert ("(--workdir, " in text) == (stage != "visualize")  # whose film lies elsewhere
     if stage == "train_policy":
         assert "/checkpoints/" in text  # which orbax writes, in threads

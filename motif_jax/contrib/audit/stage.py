@@ -28,10 +28,11 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
 from motif_jax.pages.figures import SUMMARIES, Player
 from motif_jax.run import Run
-from motif_jax.stages import Stage, annotate, later
+from motif_jax.stages import Stage, annotate, exclusive_lock, later
 from motif_jax.stages.annotate import AnnotateConfig, ask_pairs, make_backend
 from motif_jax.stages.evaluate import SUMMARY, EvaluateConfig, read_json
 from motif_jax.structs import Need, UserError, naming
+from motif_jax.system.errors import Limits
 
 SECOND = "--config.audit.second_judge"
 RULES, MODEL = "rules", "model:"  # the second judge; the model's name follows
@@ -54,7 +55,7 @@ def second_config(config: AuditConfig) -> AnnotateConfig:
     return AnnotateConfig(seed=config.seed, env=config.env, annotate=second)
 
 
-def check_second(config: AuditConfig) -> None:
+def check_second(config: AuditConfig, workdir: Path) -> None:
     """Raises UserError for a second judge that cannot work, or that is the first."""
     if not (named := config.audit.second_judge):
         return
@@ -63,7 +64,7 @@ def check_second(config: AuditConfig) -> None:
     if alike[0] == alike[1] or (named == RULES and find_backend(first).by_rules):
         raise UserError(f"the judge {first.backend!r} is the second judge, {shown(named)}: name another ({SECOND})")
     with naming(SECOND):
-        annotate.check(second)
+        annotate.check(second, workdir)
 
 
 def ask_second(config: AuditConfig, plan: JudgePlan, file: Path) -> tuple[str, np.ndarray] | str:
@@ -93,25 +94,24 @@ class AuditConfig(EvaluateConfig, AnnotateConfig):
         return section
 
 
-def check(config: AuditConfig) -> None:
-    """Raises UserError for values that cannot work."""
+def check(config: AuditConfig, workdir: Path) -> Iterator[Need]:
+    """Raises UserError for values that cannot work; returns what is needed."""
     if file := config.audit.trajectories:
         if not Path(file).is_file():
             raise UserError(f"there is no file {file!r} (--config.audit.trajectories)")
         if config.audit.second_reward_dir or config.audit.second_judge:
             flags = "--config.audit.trajectories, .second_reward_dir, .second_judge"
             raise UserError(f"a file of trajectories is audited alone, without a second reward or judge ({flags})")
-        return
+        return iter(())
     check_world(config.by_protocol().env)
-    annotate.check(config)
-    check_second(config)
+    annotate.check(config, workdir)
+    check_second(config, workdir)
+    return needs(config)
 
 
-def needs(config: AuditConfig, workdir: Path) -> Iterator[Need]:
+def needs(config: AuditConfig) -> Iterator[Need]:
     """The judges' files, and the rewards from elsewhere."""
     section, policy = config.audit, config.policy
-    if section.trajectories:
-        return
     yield from annotate.needs_of_judge(config)
     if section.second_judge:
         yield from annotate.needs_of_judge(second_config(config))
@@ -166,14 +166,14 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
 
 
 STAGE = Stage(
-    config=AuditConfig,
+    name="audit",
     sections=(),
-    parts={TITLE: "Training the agent"},
+    config=AuditConfig,
+    folders=lambda config, workdir: [],  # each audit is made anew
     check=check,
-    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.contrib.audit.job:run"),
-    writes="--config.audit.flips, .triples",
-    memory="--config.audit.steps",
-    loads_jax=lambda config: not config.audit.trajectories,
+    lock=exclusive_lock,
+    limits=Limits("--config.audit.flips, .triples", "--config.audit.steps"),
+    parts={TITLE: "Training the agent"},
 )

@@ -8,7 +8,8 @@ The best program by the judge's agreement on pairs of episodes becomes `write_re
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import check_language_model
 from motif_jax.names import PLUGINS
-from motif_jax.stages import Stage, annotate, find_stage, later, values_of, with_result
+from motif_jax.stages import Stage, annotate, decisive_in, exclusive_lock, find_stage, later, values_of, with_result
 from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.stages.evaluate import EvaluateConfig, keys_of, rules_of
 from motif_jax.stages.train_policy import Profile
 from motif_jax.structs import Need, UserError
+from motif_jax.system.errors import Limits
 
 STAGE_NAME = WRITTEN
 SECTION = "code_rewards"
@@ -42,14 +44,17 @@ class WriteConfig(EvaluateConfig, AnnotateConfig):
 
     profile: Profile = field(default_factory=Profile)
 
+    def decisive(self) -> set[str]:
+        return decisive_in(self, "", "env", SECTION)
+
     @property
     def code_rewards(self) -> CodeRewardsSection:
         section: CodeRewardsSection = self.plugins[SECTION]
         return section
 
 
-def check(config: WriteConfig) -> None:
-    """Raises UserError for values that cannot work."""
+def check(config: WriteConfig, workdir: Path) -> Iterator[Need]:
+    """Raises UserError for values that cannot work; returns what is needed."""
     from motif_jax.actors.players import parse_scripted
     from motif_jax.contrib.code_rewards.guide import check_library
     from motif_jax.contrib.code_rewards.names import find_readable
@@ -59,7 +64,7 @@ def check(config: WriteConfig) -> None:
         raise UserError(f"the world {world.name!r} is played by writing, and has no steps to pay (--config.env.world)")
     parse_scripted(config.code_rewards.players, world, f"{FLAG}.players")
     find_readable(world)
-    annotate.check(config, of_captions=True)
+    annotate.check(config, workdir, of_captions=True)
     if annotate.make_backend(config).rates:
         raise UserError(
             "the judge compares whole episodes, and mode rate shows it single messages: choose reason or score "
@@ -71,24 +76,23 @@ def check(config: WriteConfig) -> None:
         check_library("writer=model", f"{FLAG}.writer")
         if not config.annotate.model:
             raise UserError("name a directory, a GGUF file, or smollm2 (--config.annotate.model)")
+    of_trainings: list[Iterable[Need]] = []
     if config.code_rewards.train_for_env_steps:
         names = [*keys_of(world.figures), *rules_of(world).names]
         for by in config.code_rewards.figures:
             if by not in names:
                 raise UserError(f"the games have no figure {by!r}: choose from {', '.join(names)} ({FLAG}.chosen_by)")
-        for stage, view in stages_of(config):
-            stage.check(view)
+        of_trainings = [stage.check(view, workdir) for stage, view in stages_of(config)]
+    return itertools.chain(needs(config), *of_trainings)
 
 
-def needs(config: WriteConfig, workdir: Path) -> Iterator[Need]:
-    """What the judge, the writer and the trainings need, and the learnt reward."""
+def needs(config: WriteConfig) -> Iterator[Need]:
+    """What the judge and the writer need, and the learnt reward."""
     policy, model = config.policy, config.annotate.model
     yield from annotate.needs_of_judge(config)
     if config.code_rewards.writer == MODEL:
         yield Need(lambda: check_language_model(model, "--config.annotate.model"), Path(model))
     yield from needs_saved(policy.reward_dir, "reward", "--config.policy.reward_dir", policy.reward_checkpoint)
-    for stage, view in stages_of(config) if config.code_rewards.train_for_env_steps else ():
-        yield from stage.needs(view, workdir)
 
 
 def stages_of(config: WriteConfig) -> list[tuple[Stage[Any], Any]]:
@@ -116,23 +120,15 @@ def is_complete(config: WriteConfig, workdir: Path) -> bool:
     return (folder / BEST).exists() or not read_json(folder / RECORD).get("found", True)
 
 
-def loads_jax(config: WriteConfig) -> bool:
-    """Whether it trains, or compares programs with a learnt reward."""
-    learnt = bool(config.policy.reward_dir) or "train_reward" in config.stages
-    return learnt or config.code_rewards.writer == MODEL or config.code_rewards.train_for_env_steps > 0
-
-
 STAGE = Stage(
-    config=WriteConfig,
+    name=STAGE_NAME,
     sections=(),
-    parts={TITLE: "The judge"},
-    identity=("", "env", SECTION),
+    config=WriteConfig,
+    folders=lambda config, workdir: with_result(workdir / STAGE_NAME, "round-0", BEST),
     check=check,
-    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.contrib.code_rewards.job:write"),
-    artefacts=lambda workdir: with_result(workdir / STAGE_NAME, "round-0", BEST),
-    loads_jax=loads_jax,
-    writes="--config.code_rewards.proposals, .revisions",
-    memory="--config.code_rewards.steps",
+    lock=exclusive_lock,
+    limits=Limits("--config.code_rewards.proposals, .revisions", "--config.code_rewards.steps"),
+    parts={TITLE: "The judge"},
 )

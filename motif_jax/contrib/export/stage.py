@@ -25,6 +25,7 @@ from motif_jax.plugins import CONTRIB
 from motif_jax.stages import Stage, later, without_lock
 from motif_jax.stages.evaluate import EvaluateConfig
 from motif_jax.structs import Need, UserError
+from motif_jax.system.errors import Limits
 from motif_jax.transcripts.imports import FORMATS
 from motif_jax.transcripts.store import read_stored_record
 
@@ -57,9 +58,12 @@ class ExportConfig(EvaluateConfig):
 
     export: Export = Export()
 
+    def decisive(self) -> set[str]:
+        return set()  # a release is written anew
 
-def check(config: ExportConfig) -> None:
-    """Raises UserError for values that cannot work."""
+
+def check(config: ExportConfig, workdir: Path) -> Iterator[Need]:
+    """Raises UserError for values that cannot work; returns what is needed."""
     section = config.export
     check_world(config.env)
     if section.transcripts != "none" and section.language != "none":
@@ -67,6 +71,7 @@ def check(config: ExportConfig) -> None:
         raise UserError(f"transcripts and a language model are written one by one: leave one of them at none ({flags})")
     if section.language == "adapter" and not (CONTRIB / "readers").is_dir():
         raise UserError(f"adapters are written by contrib/readers, which is not there ({FLAG}.language)")
+    return needs(config, workdir)
 
 
 def needs(config: ExportConfig, workdir: Path) -> Iterator[Need]:
@@ -98,9 +103,13 @@ def check_output(section: Export, path: Path) -> None:
 
 
 STAGE = Stage(
-    config=ExportConfig, sections=("export",), check=check, needs=needs,
-    run=later("motif_jax.contrib.export.release:run"),
+    name="export",
+    sections=("export",),
+    config=ExportConfig,
+    folders=lambda config, workdir: [Path(config.export.to)] if config.export.to else [],
+    check=check,
     is_complete=lambda config, workdir: False,  # it runs each time it is asked to
-    outside=lambda config: [Path(config.export.to)] if config.export.to else [],
-    writes="--config.export.to", memory="--config.export.to", lock=without_lock,
-)  # fmt: skip
+    run=later("motif_jax.contrib.export.release:run"),
+    lock=without_lock,
+    limits=Limits("--config.export.to", "--config.export.to"),
+)

@@ -41,6 +41,7 @@ from motif_jax.stages import Experiment, Stage
 from motif_jax.stages.annotate.disagreement import question_rounds
 from motif_jax.stages.annotate.page import turned_share, write_page
 from motif_jax.structs import Need, UserError
+from motif_jax.system.errors import Limits
 from motif_jax.system.metrics import Progress
 
 FLAG = "--config.annotate"
@@ -53,9 +54,15 @@ class AnnotateConfig(Experiment):
     env: Mapping[str, Any] = section(ENV)
     annotate: AnnotateSection = field(default_factory=AnnotateSection)
 
+    def decisive(self) -> set[str]:
+        return set()  # the shards say what decides their labels
 
-def check(config: AnnotateConfig, of_captions: bool = False) -> None:
-    """Raises UserError for values that cannot work together, or for oracles if it must be a judge `of_captions`."""
+
+def check(config: AnnotateConfig, workdir: Path, of_captions: bool = False) -> list[Need]:
+    """Raises UserError for values that cannot work together, or for oracles if it must be a judge `of_captions`.
+
+    Returns what is needed: the judge's files, and a place for its answers.
+    """
     section, backend, problem = config.annotate, make_backend(config), ""
     if not 0 <= section.shard < section.num_shards:
         problem = f"shard must be between 0 and {section.num_shards - 1}, not {section.shard} ({FLAG}.shard)"
@@ -74,13 +81,8 @@ def check(config: AnnotateConfig, of_captions: bool = False) -> None:
     if problem:
         raise UserError(problem)
     backends.check_backend(backend)
-
-
-def needs(config: AnnotateConfig, workdir: Path) -> list[Need]:
-    """The judge's files, and a place for its answers."""
-    section, backend = config.annotate, make_backend(config)
     place = Need(lambda: check_place(Path(os.path.expanduser(section.cache_dir)), f"{FLAG}.cache_dir"))
-    return needs_of_judge(config) + ([place] if backend.is_model and section.cache_dir else [])
+    return backends.needs_of(backend) + ([place] if backend.is_model and section.cache_dir else [])
 
 
 def needs_of_judge(config: AnnotateConfig) -> list[Need]:
@@ -386,18 +388,15 @@ def in_orders(numbers: np.ndarray) -> np.ndarray:
 
 
 STAGE = Stage(
-    config=AnnotateConfig,
+    name="annotate",
     sections=("annotate",),
+    config=AnnotateConfig,
+    folders=lambda config, workdir: [annotation_folder(workdir / "dataset", label_name(config.annotate))],
     check=check,
-    needs=needs,
     is_complete=is_complete,
     run=run,
-    writes="--config.annotate.cache_dir",
-    memory="--config.annotate.batch_size",
-    begun=lambda config, workdir: [annotation_folder(workdir / "dataset", label_name(config.annotate))],
     lock=lambda config: Lock.SHARED if config.annotate.num_shards > 1 else Lock.EXCLUSIVE,  # of several jobs
-    # A language model runs on a server or in vLLM.
-    loads_jax=lambda config: bool(config.annotate.order == "disagreement"),
+    limits=Limits("--config.annotate.cache_dir", "--config.annotate.batch_size"),
 )
 
 # ---- the questions of other stages: each has a plan of its own, and keeps the answers in a file of its own

@@ -44,9 +44,10 @@ from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
 from motif_jax.preferences.store import FLAG, PROGRESS, FinishedEpisode, PairDataset, PairWriter, annotation_folder
 from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
-from motif_jax.stages import Experiment, Stage, find_pools, with_result
+from motif_jax.stages import Experiment, Stage, decisive_in, exclusive_lock, find_pools, with_result
 from motif_jax.stages.train_policy import Policy
 from motif_jax.structs import ArraySpec, Episode, Interrupted, Need, UserError, legible
+from motif_jax.system.errors import Limits
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import read_array, usable_cores
 from motif_jax.system.metrics import Progress
@@ -183,6 +184,9 @@ class CollectConfig(Experiment):
     policy: Policy = field(default_factory=Policy)
     collect: Collect = field(default_factory=Collect)
 
+    def decisive(self) -> set[str]:
+        return decisive_in(self, "", "env", NAME)
+
 
 # ---- the stage
 
@@ -194,15 +198,15 @@ def is_complete(config: CollectConfig, workdir: Path) -> bool:
     return (workdir / DATASET / "dataset.json").is_file() and (workdir / SECTIONS / f"{NAME}.json").exists()
 
 
-def check(config: CollectConfig) -> None:
-    """Raises UserError for values that cannot work."""
+def check(config: CollectConfig, workdir: Path) -> Iterator[Need]:
+    """Raises UserError for values that cannot work; returns what is needed."""
     section = config.collect
     if section.dataset and section.transcripts:
         raise UserError(f"transcripts are recorded, not taken from a dataset: give one ({FLAG}, {TRANSCRIPTS_FLAG})")
     if section.dataset and section.policies:
         raise UserError(f"a dataset is used as it is, and no policies play: give one ({FLAG}, {POLICIES_FLAG})")
     if section.dataset:
-        return
+        return needs(section)
     world = check_world(config.env)
     if section.transcripts:
         check_transcripts(section, world)
@@ -216,11 +220,11 @@ def check(config: CollectConfig) -> None:
         parse_scripted(section.collector, world)
     if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
         find_pools(config).check(waits=False)
+    return needs(section)
 
 
-def needs(config: CollectConfig, workdir: Path) -> Iterator[Need]:
+def needs(section: Collect) -> Iterator[Need]:
     """The dataset to use, or the policies that play."""
-    section = config.collect
     if section.dataset:
         yield Need(lambda: PairDataset(section.dataset, section.follow_links), Path(section.dataset))
     for choice in parse_mixture(section.policies, POLICIES_FLAG) if section.policies else ():
@@ -580,16 +584,20 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
 
 
 STAGE = Stage(
-    config=CollectConfig,
+    name=NAME,
     sections=(NAME,),
-    identity=("", "env", NAME),
+    config=CollectConfig,
+    folders=lambda config, workdir: [
+        workdir / DATASET,
+        *with_result(workdir / PARTIAL, PROGRESS),
+        workdir / TRANSCRIPTS,
+    ],
     check=check,
-    needs=needs,
     is_complete=is_complete,
     run=run,
-    writes="--config.collect.num_pairs, .save_screen, .save_glyphs",
-    memory="--config.collect.num_workers, .games_per_worker, .rollout_length",
-    # The dataset, finished or in progress, and the transcripts.
-    artefacts=lambda workdir: [workdir / DATASET, *with_result(workdir / PARTIAL, PROGRESS), workdir / TRANSCRIPTS],
-    loads_jax=lambda config: bool(config.collect.policies) and not config.collect.dataset,
+    lock=exclusive_lock,
+    limits=Limits(
+        "--config.collect.num_pairs, .save_screen, .save_glyphs",
+        "--config.collect.num_workers, .games_per_worker, .rollout_length",
+    ),
 )

@@ -32,10 +32,11 @@ from motif_jax.policies.decoding import Decoding, check_decoding, decodings_of
 from motif_jax.replays.replay import LONGEST, save_replay
 from motif_jax.rewards.registry import ONLINE, chosen, kind_of, shown_source
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
-from motif_jax.stages import Stage, find_pools, later, with_result
+from motif_jax.stages import Stage, decisive_in, exclusive_lock, find_pools, later, with_result
 from motif_jax.stages.train_policy import Policy
 from motif_jax.stages.train_values import ValuesConfig, check_texts_fit
 from motif_jax.structs import Need, UserError, naming
+from motif_jax.system.errors import Limits
 from motif_jax.system.machine import usable_cores
 
 EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
@@ -85,6 +86,9 @@ class EvaluateConfig(ValuesConfig):
 
     policy: Policy = field(default_factory=Policy)
     evaluate: Evaluate = field(default_factory=Evaluate)
+
+    def decisive(self) -> set[str]:
+        return decisive_in(self, "", "env")  # so that compared results are from the same games
 
     @property
     def protocol(self) -> EvaluationProtocol:
@@ -331,8 +335,8 @@ def read_rows(file: Path) -> list[EpisodeRow]:
     return [*files.read_lines(file)] if file.exists() else []
 
 
-def check(config: EvaluateConfig) -> None:
-    """Raises UserError for values that cannot work."""
+def check(config: EvaluateConfig, workdir: Path) -> Iterator[Need]:
+    """Raises UserError for values that cannot work; returns what is needed."""
     section = config.evaluate
     config.protocol.check(config.env)
     world = check_world(config.by_protocol().env)
@@ -368,6 +372,7 @@ def check(config: EvaluateConfig) -> None:
                 f"up to {section.episodes - 1}"
             )
     find_pools(config).check(waits=False)
+    return needs(config, workdir)
 
 
 def needs(config: EvaluateConfig, workdir: Path) -> Iterator[Need]:
@@ -407,16 +412,15 @@ def is_complete(config: EvaluateConfig, workdir: Path) -> bool:
 
 
 STAGE = Stage(
-    config=EvaluateConfig,
+    name="evaluate",
     sections=("evaluate", "decoding"),
-    identity=("", "env"),  # so that compared results are from the same games
-    check=check,
-    needs=needs,
-    is_complete=is_complete,
-    run=later("motif_jax.stages.evaluate.play:run"),
-    writes="--config.evaluate.replays, .episodes",
-    memory="--config.evaluate.num_workers, .games_per_worker",
-    artefacts=lambda workdir: [
+    config=EvaluateConfig,
+    folders=lambda config, workdir: [
         made for folder in sorted((workdir / "evaluate").glob("*")) for made in with_result(folder, EPISODES, SUMMARY)
     ],
+    check=check,
+    is_complete=is_complete,
+    run=later("motif_jax.stages.evaluate.play:run"),
+    lock=exclusive_lock,
+    limits=Limits("--config.evaluate.replays, .episodes", "--config.evaluate.num_workers, .games_per_worker"),
 )

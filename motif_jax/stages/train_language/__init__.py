@@ -19,7 +19,7 @@ from motif_jax.language.config import FOLDER, MODEL, LanguageConfig, check_model
 from motif_jax.language.hub import check_language_model, read_model_tokeniser
 from motif_jax.names import TRANSCRIPT_FORMATS, check_end, import_named
 from motif_jax.offline.recipes import OfflineSection
-from motif_jax.stages import Experiment, later, offline_stage
+from motif_jax.stages import Experiment, decisive_in, later, offline_stage
 from motif_jax.structs import Need, UserError, naming
 from motif_jax.system.foreign import check_readable
 from motif_jax.system.meeting import find_meeting
@@ -101,9 +101,12 @@ class CloningConfig(TranscriptsConfig):
 
     train_language: CloningSection = CloningSection()
 
+    def decisive(self) -> set[str]:
+        return decisive_in(self, "", "transcripts", "language", "train_language")
 
-def check(config: CloningConfig) -> None:
-    """Raises UserError for values that cannot work."""
+
+def check(config: CloningConfig, workdir: Path) -> Iterator[Need]:
+    """Raises UserError for values that cannot work; returns what is needed."""
     language = config.language
     check_offline(config, config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
@@ -116,6 +119,7 @@ def check(config: CloningConfig) -> None:
         if config.transcripts.format.prompts:
             check_prompts(template)
         config.transcripts.format.check(names, config.env)
+    return needs(config, workdir)
 
 
 def needs(config: CloningConfig, workdir: Path) -> Iterator[Need]:
@@ -204,6 +208,6 @@ def check_words(tokeniser: Tokeniser, template: str) -> None:
 
 
 STAGE = offline_stage(
-    "train_language", FOLDER, f"{MODEL}/config.json", config=CloningConfig, check=check, needs=needs,
+    "train_language", FOLDER, f"{MODEL}/config.json", config=CloningConfig, check=check,
     sections=("transcripts", "language", "train_language"), run=later("motif_jax.stages.train_language.model:train"),
 )  # fmt: skip

@@ -26,9 +26,10 @@ from motif_jax.networks.kinds import BY_SPECS, FIXED, check_own, check_reads, fi
 from motif_jax.policies.decoding import LanguageSection
 from motif_jax.rewards.registry import chosen, to_number
 from motif_jax.rewards.section import ANCHORED, RewardsSection
-from motif_jax.stages import SUMMARY, Stage, find_pools, find_runner, later, lock_of_hosts, with_result
+from motif_jax.stages import SUMMARY, Stage, decisive_in, find_pools, find_runner, later, lock_of_hosts, with_result
 from motif_jax.stages.annotate import AnnotateConfig
 from motif_jax.structs import Need, UserError
+from motif_jax.system.errors import Limits
 from motif_jax.system.machine import usable_cores
 from motif_jax.system.meeting import find_meeting
 from motif_jax.system.sizing import ask_jax, check_devices
@@ -122,6 +123,10 @@ class TrainConfig(AnnotateConfig):
     policy: Policy = field(default_factory=Policy)
     profile: Profile = field(default_factory=Profile)
 
+    def decisive(self) -> set[str]:
+        unused = set() if ANCHORED.when(vars(self.policy.online)) else {"policy.online.anchor"}
+        return decisive_in(self, "", "env", "policy") - unused
+
 
 def finished(section: Policy, env_steps: int, seconds: float) -> bool:
     """Whether training has reached the config's limit of steps or seconds."""
@@ -189,8 +194,8 @@ def is_complete(config: TrainConfig, workdir: Path) -> bool:
     return saved and (reached or finished(config.policy, done["env_steps"], done["seconds"]))
 
 
-def check(config: TrainConfig) -> None:
-    """Raises UserError for values that cannot work."""
+def check(config: TrainConfig, workdir: Path) -> Iterator[Need]:
+    """Raises UserError for values that cannot work; returns what is needed."""
     section = config.policy
     world = check_world(config.env)
     if is_text(world.action):
@@ -235,6 +240,7 @@ def check(config: TrainConfig) -> None:
         what = "the bootstrap 'inferred' divides by the discount, which must be above 0"
         raise UserError(f"{what} (--config.policy.discount, .bootstrap)")
     check_end(section.learning_rate_decay, section.anneal_learning_rate_to, "--config.policy.anneal_learning_rate_to")
+    return needs(config)
 
 
 def check_rewards(config: TrainConfig, world: World, has_others: bool) -> None:
@@ -251,7 +257,7 @@ def check_rewards(config: TrainConfig, world: World, has_others: bool) -> None:
         raise UserError(f"{what} (--config.policy.reward_checkpoint)")
 
 
-def needs(config: TrainConfig, workdir: Path) -> Iterator[Need]:
+def needs(config: TrainConfig) -> Iterator[Need]:
     """Policy, reward and language model to begin with, the files of the rewards, and devices."""
     section = config.policy
     yield from needs_saved(section.init_from, "policy", "--config.policy.init_from")
@@ -274,17 +280,17 @@ def check_own_devices(config: TrainConfig) -> None:
 
 
 STAGE = Stage(
-    config=TrainConfig,
+    name="train_policy",
     sections=("policy", "profile"),
-    identity=("", "env", "policy"),
-    unused=lambda config: [] if ANCHORED.when(vars(config.policy.online)) else ["policy.online.anchor"],
+    config=TrainConfig,
+    folders=lambda config, workdir: with_result(workdir / "policy", SUMMARY),
     check=check,
-    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.stages.train_policy.loop:train"),
-    writes="--config.policy.keep_checkpoints, .milestone_every_steps",
-    memory="--config.policy.num_workers, .games_per_worker, .batch_size, .network",
-    device_memory="--config.policy.batch_size, .num_minibatches, .network",
-    artefacts=lambda workdir: with_result(workdir / "policy", SUMMARY),
     lock=lock_of_hosts,
+    limits=Limits(
+        "--config.policy.keep_checkpoints, .milestone_every_steps",
+        "--config.policy.num_workers, .games_per_worker, .batch_size, .network",
+        "--config.policy.batch_size, .num_minibatches, .network",
+    ),
 )

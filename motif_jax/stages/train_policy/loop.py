@@ -201,7 +201,7 @@ def before_first_update(
     memory = describe_memory(jax.local_devices()[0]) if jax.process_count() > 1 else None
     if memory and (needed := needed_bytes(update.lower(*arguments).compile())) > memory.free:
         what = f"an update needs {in_words(needed)} of a device, of which {in_words(memory.free)} are free"
-        raise UserError(f"train_policy cannot go on: {what} ({STAGE.device_memory})")
+        raise UserError(f"train_policy cannot go on: {what} ({STAGE.limits.device_memory})")
 
 
 def write_summary(

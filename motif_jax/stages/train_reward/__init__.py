@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,10 @@ from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.store import NAME, PairDataset, annotation_folder, digest_of, fingerprint
 from motif_jax.rewards.registry import to_number
 from motif_jax.rewards.statistics import IMPORT_FLAG, find_reward_file
-from motif_jax.stages import Stage, later, with_result
+from motif_jax.stages import Stage, decisive_in, exclusive_lock, later, with_result
 from motif_jax.stages.annotate import AnnotateConfig, label_name
 from motif_jax.structs import Need, UserError
+from motif_jax.system.errors import Limits
 
 MESSAGE_ENCODERS = ("lt_cnn", "lt_cnn_small")
 AUTO = "auto"
@@ -103,6 +103,9 @@ class RewardConfig(AnnotateConfig):
 
     reward: TrainReward = TrainReward()
 
+    def decisive(self) -> set[str]:
+        return decisive_in(self, "", "reward")
+
 
 def parse_annotators(text: str) -> dict[str, float]:
     """Parses `name`, or `name:0.7,other:0.3`, into weights by name, normalised to sum to one."""
@@ -136,8 +139,8 @@ def label_checksums(dataset: PairDataset, config: RewardConfig) -> dict[str, str
     return checksums
 
 
-def check(config: RewardConfig) -> None:
-    """Raises UserError for values that cannot work."""
+def check(config: RewardConfig, workdir: Path) -> list[Need]:
+    """Raises UserError for values that cannot work; returns the need of the reward of another program."""
     section = config.reward
     parse_annotators(section.annotators)
     if section.import_from and section.annotators:
@@ -145,13 +148,8 @@ def check(config: RewardConfig) -> None:
     if section.message == "none" and section.reads_only_messages and not section.import_from:
         what = "a reward must read something: with message 'none', it needs blstats, crop or glyphs"
         raise UserError(f"{what} (--config.reward.message, .blstats, .crop, .glyphs)")
-
-
-def needs(config: RewardConfig, workdir: Path) -> Iterator[Need]:
-    """The reward of another program."""
-    if config.reward.import_from:
-        file = Path(config.reward.import_from)
-        yield Need(lambda: find_reward_file(file).check(), file)
+    file = Path(section.import_from)
+    return [Need(lambda: find_reward_file(file).check(), file)] if section.import_from else []
 
 
 def is_complete(config: RewardConfig, workdir: Path) -> bool:
@@ -176,14 +174,13 @@ def is_complete(config: RewardConfig, workdir: Path) -> bool:
 
 
 STAGE = Stage(
-    config=RewardConfig,
+    name="train_reward",
     sections=("reward",),
-    identity=("", "reward"),
+    config=RewardConfig,
+    folders=lambda config, workdir: with_result(workdir / FOLDER),
     check=check,
-    needs=needs,
     is_complete=is_complete,
     run=later("motif_jax.stages.train_reward.fitting:train"),
-    artefacts=lambda workdir: with_result(workdir / FOLDER),
-    writes="--config.reward.message",
-    memory="--config.reward.batch_size, .message",
+    lock=exclusive_lock,
+    limits=Limits("--config.reward.message", "--config.reward.batch_size, .message"),
 )

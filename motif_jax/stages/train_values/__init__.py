@@ -19,7 +19,7 @@ from motif_jax.language.config import MODEL
 from motif_jax.language.hub import read_config
 from motif_jax.offline.recipes import GroupLearning, OfflineSection, Recipe, ValueTerms, deciding, names, recipe_of
 from motif_jax.policies.decoding import DecodingSection, check_decoding, decoding_in_training
-from motif_jax.stages import later, offline_stage
+from motif_jax.stages import decisive_in, later, offline_stage
 from motif_jax.stages.train_language import (
     MODEL_FLAG,
     CloningConfig,
@@ -66,16 +66,16 @@ class ValuesConfig(CloningConfig):
     decoding: DecodingSection = field(default_factory=DecodingSection)
     train_values: ValuesSection = ValuesSection()
 
+    def decisive(self) -> set[str]:
+        """Also the values by which texts are written in training; without those that the recipe does not use."""
+        recipe = recipe_of(self.train_values.recipe)
+        own = decisive_in(self, "", "transcripts", "language", "train_values")
+        own -= {f"train_values.{name}" for name in unused_values(recipe, self.train_values)}
+        own |= {"decoding.max_tokens"} if recipe.plays or recipe.of_replies else set()
+        return own | ({"decoding.temperature"} if recipe.plays else set())
+
 
 FOLDER = "values"
-
-
-def more_identity(config: ValuesConfig) -> tuple[str, ...]:
-    """Decisive values of other sections: those by which texts are written in training."""
-    recipe = recipe_of(config.train_values.recipe)
-    if recipe.plays:
-        return "decoding.max_tokens", "decoding.temperature"
-    return ("decoding.max_tokens",) if recipe.of_replies else ()
 
 
 def unused_values(recipe: Recipe, section: ValuesSection) -> list[str]:
@@ -84,14 +84,8 @@ def unused_values(recipe: Recipe, section: ValuesSection) -> list[str]:
     return [name for name, use in uses.items() if use and not use.when(recipe, section)]
 
 
-def unused(config: ValuesConfig) -> list[str]:
-    """The values that the recipe does not use, which may change within a workdir."""
-    section = config.train_values
-    return [f"train_values.{name}" for name in unused_values(recipe_of(section.recipe), section)]
-
-
-def check(config: ValuesConfig) -> None:
-    """Raises UserError for values that cannot work."""
+def check(config: ValuesConfig, workdir: Path) -> Iterator[Need]:
+    """Raises UserError for values that cannot work; returns what is needed."""
     section = config.train_values
     recipe, flag = recipe_of(section.recipe), "--config.train_values"
     check_offline(config, section, "train_values")
@@ -121,6 +115,7 @@ def check(config: ValuesConfig) -> None:
         check_decoding(recipe, [decoding_in_training(recipe, config.decoding, section.games_beta)])
     if section.games or recipe.of_replies:
         check_texts_fit(config)
+    return needs(config, workdir)
 
 
 def needs(config: ValuesConfig, workdir: Path) -> Iterator[Need]:
@@ -175,6 +170,6 @@ def check_texts_fit(config: ValuesConfig) -> None:
 
 
 STAGE = offline_stage(
-    "train_values", FOLDER, config=ValuesConfig, sections=("train_values",), check=check, needs=needs,
-    more_identity=more_identity, unused=unused, run=later("motif_jax.stages.train_values.learning:train"),
+    "train_values", FOLDER, config=ValuesConfig, sections=("train_values",), check=check,
+    run=later("motif_jax.stages.train_values.learning:train"),
 )  # fmt: skip

@@ -26,9 +26,9 @@ def test_a_program_is_named_by_its_file_and_needs_no_coefficient():
     ("code", "a program is a file NAME.reward (up to 60 letters, digits, underscores), or write_reward, not ''"),
     ("code:gold.py:1", "not 'gold.py'"), ("code:gold.reward:1:2", "not 'gold.reward:1'"),
 ])  # fmt: skip
-def test_what_is_no_program_is_refused(sources, said):
+def test_what_is_no_program_is_refused(sources, said, tmp_path):
     config = get_config("quickstart.py", policy__sources=sources)
-    refusal(lambda: train_policy.check(viewed(config)), said, "--config.policy.sources")
+    refusal(lambda: train_policy.check(viewed(config), tmp_path), said, "--config.policy.sources")
 
 
 def test_the_title_says_that_a_program_paid(tmp_path):
