@@ -52,7 +52,7 @@ def check(config: Values, names: Iterable[str] | None, workdir: Path, made: Iter
         read_record(workdir / CONFIG)  # which may have a different layout
     for stage, view in jobs:
         for folder in stage.folders(view, workdir):
-            check_same_experiment(config, workdir, folder / CONFIG, stage)
+            check_same_experiment(stage, view, workdir, folder / CONFIG)
     return jobs
 
 
@@ -92,43 +92,35 @@ def dry_run(config: Values, workdir: Path, names: Iterable[str] | None, made: It
         told = ", ".join(f"{name} {values[name]:,}" for name in config["measured"].split(",") if name in values)
         print_line(f"measured in games of random play, with room for more: {told}")
     for stage, view in jobs:
-        begun = [folder for folder in stage.folders(view, workdir) if folder.is_relative_to(workdir)]
+        begun = (one.exists() and one.is_relative_to(workdir) for one in stage.folders(view, workdir))
         if stage.is_complete(view, workdir):
             print_line(f"{stage.name}: complete in {str(workdir)!r}, would be skipped")
-        elif any(folder.exists() for folder in begun):
+        elif any(begun):
             print_line(f"{stage.name}: begun in {str(workdir)!r}, would go on")
         else:
             print_line(f"{stage.name}: would run")
 
 
-def check_same_experiment(config: Values, workdir: Path, recorded: Path, stage: Stage[Any]) -> None:
-    """Raises UserError if decisive values differ from those in `recorded`, an earlier config.json, or their defaults.
-
-    The error has a table of all of them.
-    """
-    decisive = stage.decisive(stage.view(config))
-    if not (decisive and recorded.exists()):
+def check_same_experiment(stage: Stage[Any], view: Any, workdir: Path, record: Path) -> None:
+    """Raises UserError, with a table, if decisive values differ from those in `record`, an earlier config.json."""
+    decisive = stage.decisive(view)
+    if not (decisive and record.exists()):
         return
-    before, now = read_record(recorded), flatten(to_plain(config))
-    differ = [
-        (key, shown(old), shown(now[key]))
-        for key, value in decisive.items()
-        if (old := before.get(key, to_plain(value.default))) != now[key]
-    ]
+    before, now = read_record(record), flatten(to_plain(view))
+    known = ((key, before.get(key, to_plain(value.default)), now[key]) for key, value in decisive.items())
+    rows = [(key, shown(old), shown(new)) for key, old, new in known if old != new]
     sections = {key.partition(".")[0] for key in decisive}
     unknown = sorted(key for key in before.keys() - now.keys() if key.partition(".")[0] in sections)
-    if not (differ or unknown):
-        return
-    rows = [("", "in the workdir", "now")]
-    rows += [(f"--config.{key}", old, new) for key, old, new in differ]
-    rows += [(f"--config.{clean(key)}", shown(before[key]), "not known to this version") for key in unknown]
-    first, second = (max(len(row[at]) for row in rows) for at in (0, 1))
-    lines = [f"  {flag:{first}}  {old:{second}}  {new}" for flag, old, new in rows]
-    remedy = "use the version that made it" if unknown else "give the values in the workdir"
-    raise DetailedError(
-        f"workdir {str(workdir)!r} belongs to another experiment, whose results these values decided:",
-        "\n".join([*lines, f"Choose another --workdir, or {remedy}."]),
-    )
+    rows += [(clean(key), shown(before[key]), "not known to this version") for key in unknown]
+    if rows:
+        rows = [("", "in the workdir", "now"), *((f"--config.{key}", old, new) for key, old, new in rows)]
+        flags, olds = (max(len(row[at]) for row in rows) for at in (0, 1))
+        table = [f"  {flag:{flags}}  {old:{olds}}  {new}" for flag, old, new in rows]
+        remedy = "use the version that made it" if unknown else "give the values in the workdir"
+        raise DetailedError(
+            f"workdir {str(workdir)!r} belongs to another experiment, whose results these values decided:",
+            "\n".join([*table, f"Choose another --workdir, or {remedy}."]),
+        )
 
 
 def tables() -> Tables:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from conftest import ROOT, get_config
+from small_dataset import random_pairs, write_dataset
 
 from motif_jax import __version__
 from motif_jax.config.file import find_config, load, shipped
@@ -66,11 +67,33 @@ def test_a_dry_run_tells_what_has_begun_and_refuses_what_belongs_to_others(name,
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_dry_run_tells_what_is_complete(tmp_path):
-    (tmp_path / "values").mkdir()
-    write_json(tmp_path / "values/summary.json", {"epoch": 10**6})
-    words = f"complete in {str(tmp_path)!r}, would be skipped"
-    assert said(get_config("ilql.py", "wordle"), tmp_path, ["train_values"]) == {"train_values": words}
+LEARNT = {"annotators": {"elsewhere": 1.0}, "labels": {}, "epoch": 8}
+TRAINED = {"checkpoint": 8, "recent_episodes": {"count": 0}, "env_steps": 8, "seconds": 1.0}
+ENDED = [  # a stage, the values that say how far it goes, and what is there after 8 epochs, or steps
+    ("train_reward", "reward.num_epochs", {"reward/statistics.json": LEARNT, "reward/checkpoints/8": {}}),
+    ("train_policy", "policy.train_for_env_steps", {"policy/summary.json": TRAINED, "policy/checkpoints/8": {}}),
+    ("train_language", "train_language.num_epochs",
+     {"language/summary.json": {"epoch": 8}, "language/model/config.json": {}}),
+    ("train_values", "train_values.num_epochs", {"values/summary.json": {"epoch": 8}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stage", "reaches", "files"), ENDED)
+def test_a_training_is_complete_if_its_last_file_is_there_and_covers_what_is_asked(stage, reaches, files, tmp_path):
+    for name, content in files.items():
+        if name.endswith(".json"):
+            write_json(tmp_path / name, content)
+        else:
+            (tmp_path / name).mkdir(parents=True)
+    write_dataset(tmp_path / "dataset", random_pairs(2))
+    config = get_config(*(("ilql.py", "wordle") if stage in ("train_language", "train_values") else ("quickstart.py",)))
+    config.reward.annotators = "elsewhere"
+    for asked, word in ((8, "complete"), (7, "complete"), (9, "begun")):
+        config.update_from_flattened_dict({reaches: asked})
+        assert said(config, tmp_path, [stage])[stage].startswith(f"{word} in "), asked
+    config.update_from_flattened_dict({reaches: 8})
+    (tmp_path / next(iter(files))).unlink()  # moved away, or killed before it was written
+    assert not said(config, tmp_path, [stage])[stage].startswith("complete")
 
 
 @pytest.mark.parametrize("file", ["quickstart.py", "motif.py"])

@@ -41,13 +41,13 @@ def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
     found = STAGES[stage]
     for key, declared in keys(tables()).items():
         for other in others(key):
-            config = config_with(key, other).to_dict()
-            said = refusal(lambda config=config: check_same_experiment(config, tmp_path, tmp_path / CONFIG, found))
-            decides = key in found.decisive(found.view(config))
+            view = found.view(config_with(key, other).to_dict())
+            said = refusal(lambda view=view: check_same_experiment(found, view, tmp_path, tmp_path / CONFIG))
+            decides = key in found.decisive(view)
             assert declared.decides or not decides
             assert bool(said) == decides, f"{key}={other!r}"
             assert not said or f"--config.{key} " in said
-    check_same_experiment(WHOLE, tmp_path, tmp_path / "none.json", STAGES[stage])
+    check_same_experiment(found, found.view(WHOLE), tmp_path, tmp_path / "none.json")
 
 
 DECISIVE_SECTIONS = {
@@ -91,7 +91,7 @@ def test_records_of_the_last_release_are_read(tmp_path, monkeypatch):
     recorded = json.loads((ROOT / "tests/fixtures/configs.json").read_text())["motif:score"]
     write_config(tmp_path, {key: eval(value, {"inf": math.inf}) for key, value in recorded.items()})
     for stage in STAGES.values():
-        check_same_experiment(get_config().to_dict(), tmp_path, tmp_path / CONFIG, stage)
+        check_same_experiment(stage, stage.view(get_config().to_dict()), tmp_path, tmp_path / CONFIG)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +124,7 @@ def test_a_value_that_is_added_locks_nobody_out(tmp_path):
 
     def check(config, kind=ConfigNow):
         stage = dataclasses.replace(STAGES["train_policy"], config=kind)
-        check_same_experiment(config.to_dict(), tmp_path, tmp_path / CONFIG, stage)
+        check_same_experiment(stage, stage.view(config.to_dict()), tmp_path, tmp_path / CONFIG)
 
     check(config)
     config.policy.added = 2.0

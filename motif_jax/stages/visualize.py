@@ -11,7 +11,7 @@ Without a terminal, a summary of the episode is printed in a few lines.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -83,16 +83,17 @@ def film_writer(export: str) -> FilmWriter:
     return writer
 
 
-def check(config: VisualizeConfig, workdir: Path) -> Iterator[Need]:
-    """Raises UserError for misspelt names, before anything is played; returns what is needed."""
-    section = config.visualize
+def check(config: VisualizeConfig, workdir: Path) -> list[Need]:
+    """Raises UserError for misspelt names; returns the needs of a place for the film, and of the replay or policy."""
+    section, needs = config.visualize, list[Need]()
     if section.export:
         with naming(f"{FLAG}.export"):
             film_writer(section.export).check()
+        needs.append(Need(lambda: check_place(Path(section.export).parent, f"{FLAG}.export")))
     if section.replay and (section.policy or section.episode != BEST):
         raise UserError(f"a replay is an episode of some policy already: give one ({FLAG}.replay, .policy, .episode)")
     if section.replay:
-        return needs(config, workdir)
+        return [*needs, Need(lambda: load_replay(Path(section.replay), f"{FLAG}.replay"), Path(section.replay))]
     config.protocol.check(config.env)
     world = check_world(config.by_protocol().env)
     if section.policy not in (*world.players, ""):
@@ -102,18 +103,7 @@ def check(config: VisualizeConfig, workdir: Path) -> Iterator[Need]:
         raise UserError(
             f"unknown episode {section.episode!r} ({FLAG}.episode): choose {', '.join(evaluate.WORDS)} or a number"
         )
-    return needs(config, workdir)
-
-
-def needs(config: VisualizeConfig, workdir: Path) -> Iterator[Need]:
-    """The replay or the policy, and a place for the film."""
-    section = config.visualize
-    if section.export:
-        yield Need(lambda: check_place(Path(section.export).parent, f"{FLAG}.export"))
-    if section.replay:
-        yield Need(lambda: load_replay(Path(section.replay), f"{FLAG}.replay"), Path(section.replay))
-    else:
-        yield from evaluate.needs_player(config, workdir, section.policy, f"{FLAG}.policy")
+    return [*needs, *evaluate.needs_player(config, workdir, section.policy, f"{FLAG}.policy")]
 
 
 def run(config: VisualizeConfig, workdir: Path) -> None:

@@ -4,15 +4,25 @@ import shutil
 import numpy as np
 import pytest
 from chat_server import ChatServer
-from conftest import LONG_S, assert_same_bits, get_config, interrupt, is_complete, last_checkpoint, run_stage, wait_for
+from conftest import (
+    LONG_S,
+    assert_same_bits,
+    get_config,
+    interrupt,
+    is_complete,
+    last_checkpoint,
+    run_stage,
+    viewed,
+    wait_for,
+)
 from nethack_texts import LEXICON
 from train_policy_test import TINY, train
 
-from motif_jax import experiment
 from motif_jax.annotation import stream
 from motif_jax.annotation.annotator import Question, QuestionAnswer
 from motif_jax.annotation.backends import Lexicon
 from motif_jax.captions import decode, encode
+from motif_jax.experiment import check_same_experiment
 from motif_jax.files import read_json, read_lines
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
@@ -172,8 +182,8 @@ def test_a_judge_with_unreadable_answers_ends_a_saved_run_with_an_error(tmp_path
 def test_another_kind_judge_or_schedule_is_refused(trained, tmp_path):
     file = trained / "policy/config.json"
     with pytest.raises(UserError, match="policy.online.kind +'retrieval' +'ranking'"):
-        experiment.check_same_experiment(settings(online__kind="ranking").to_dict(), trained, file, train_policy.STAGE)
-    experiment.check_same_experiment(settings(online__order="count").to_dict(), trained, file, train_policy.STAGE)
+        check_same_experiment(train_policy.STAGE, viewed(settings(online__kind="ranking")), trained, file)
+    check_same_experiment(train_policy.STAGE, viewed(settings(online__order="count")), trained, file)
     shutil.copytree(trained, tmp_path / "run")
     with pytest.raises(UserError, match=r"640 steps were trained with the goals 'defaultgoal@0'.*online.goals"):
         run(tmp_path / "run", online__goals="gold@0", train_for_env_steps=1280)

@@ -20,7 +20,7 @@ from motif_jax.pages.blocks import Interval
 from motif_jax.pages.figures import HowDecoded, Player
 from motif_jax.policies import writing
 from motif_jax.policies.writing import read_values
-from motif_jax.stages import train_values
+from motif_jax.stages import evaluate, train_values
 from motif_jax.stages.evaluate.results import _sweep, print_sweep, report_evaluation
 from motif_jax.stages.report import write_page_over_seeds
 from motif_jax.stages.train_language.model import make_parts, write_model
@@ -163,6 +163,8 @@ def test_a_run_that_is_killed_at_its_end_still_ranks_texts(trained, tmp_path, mo
 def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, capsys):
     experiment.run(config_for(evaluated).to_dict(), evaluated / "run", ["evaluate"])
     assert "evaluate: complete" in capsys.readouterr().out
+    assert not is_complete(evaluate, config_for(evaluated, decoding__betas="0,4,8"), evaluated / "run")
+    assert not is_complete(evaluate, config_for(evaluated, decoding__kinds="sample,greedy"), evaluated / "run")
     (step,) = {path.name.split("-")[1] for path in (evaluated / "run/evaluate").glob("values-*")}
     returns_of = {}
     for name, beta in ((f"values-{step}-beta0", 0.0), (f"values-{step}-beta4", 4.0)):

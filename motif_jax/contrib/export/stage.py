@@ -13,7 +13,6 @@ evaluations. Parameters are written exactly, in float32. This module is quick to
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,26 +61,21 @@ class ExportConfig(EvaluateConfig):
         return set()  # a release is written anew
 
 
-def check(config: ExportConfig, workdir: Path) -> Iterator[Need]:
-    """Raises UserError for values that cannot work; returns what is needed."""
-    section = config.export
+def check(config: ExportConfig, workdir: Path) -> list[Need]:
+    """Raises UserError for values that cannot work; returns what is needed: a place for the output, and transcripts."""
+    section, path, source = config.export, output_of(config.export, workdir), config.transcripts.path
     check_world(config.env)
     if section.transcripts != "none" and section.language != "none":
         flags = f"{FLAG}.transcripts, .language"
         raise UserError(f"transcripts and a language model are written one by one: leave one of them at none ({flags})")
     if section.language == "adapter" and not (CONTRIB / "readers").is_dir():
         raise UserError(f"adapters are written by contrib/readers, which is not there ({FLAG}.language)")
-    return needs(config, workdir)
-
-
-def needs(config: ExportConfig, workdir: Path) -> Iterator[Need]:
-    """A place for the output, and transcripts from elsewhere."""
-    section, path = config.export, output_of(config.export, workdir)
+    needs = []
     if section.to or section.transcripts == "none":  # the workdir's own file of transcripts is written anew
-        yield Need(lambda: check_output(section, path))
-    if section.transcripts != "none" and config.transcripts.path:
-        source = Path(config.transcripts.path)
-        yield Need(lambda: read_stored_record(source), source)
+        needs.append(Need(lambda: check_output(section, path)))
+    if section.transcripts != "none" and source:
+        needs.append(Need(lambda: read_stored_record(Path(source)), Path(source)))
+    return needs
 
 
 def output_of(section: Export, workdir: Path) -> Path:

@@ -198,15 +198,15 @@ def is_complete(config: CollectConfig, workdir: Path) -> bool:
     return (workdir / DATASET / "dataset.json").is_file() and (workdir / SECTIONS / f"{NAME}.json").exists()
 
 
-def check(config: CollectConfig, workdir: Path) -> Iterator[Need]:
-    """Raises UserError for values that cannot work; returns what is needed."""
+def check(config: CollectConfig, workdir: Path) -> list[Need]:
+    """Raises UserError for values that cannot work; returns the need of the dataset to use, or of the players."""
     section = config.collect
     if section.dataset and section.transcripts:
         raise UserError(f"transcripts are recorded, not taken from a dataset: give one ({FLAG}, {TRANSCRIPTS_FLAG})")
     if section.dataset and section.policies:
         raise UserError(f"a dataset is used as it is, and no policies play: give one ({FLAG}, {POLICIES_FLAG})")
     if section.dataset:
-        return needs(section)
+        return [Need(lambda: PairDataset(section.dataset, section.follow_links), Path(section.dataset))]
     world = check_world(config.env)
     if section.transcripts:
         check_transcripts(section, world)
@@ -214,21 +214,12 @@ def check(config: CollectConfig, workdir: Path) -> Iterator[Need]:
         recorded_keys(section, world)
         if (length := section.segment_length) > config.env["max_episode_steps"]:  # 2,000,000 steps would show it, too
             raise UserError(f"no episode has {length} steps (--config.collect.segment_length, .env.max_episode_steps)")
-    if section.policies:
-        parse_mixture(section.policies, POLICIES_FLAG)
-    else:
+    choices = parse_mixture(section.policies, POLICIES_FLAG) if section.policies else []
+    if not choices:
         parse_scripted(section.collector, world)
     if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
         find_pools(config).check(waits=False)
-    return needs(section)
-
-
-def needs(section: Collect) -> Iterator[Need]:
-    """The dataset to use, or the policies that play."""
-    if section.dataset:
-        yield Need(lambda: PairDataset(section.dataset, section.follow_links), Path(section.dataset))
-    for choice in parse_mixture(section.policies, POLICIES_FLAG) if section.policies else ():
-        yield Need(functools.partial(find, [choice], POLICIES_FLAG), Path(choice.path))
+    return [Need(functools.partial(find, [choice], POLICIES_FLAG), Path(choice.path)) for choice in choices]
 
 
 def run(config: CollectConfig, workdir: Path) -> None:

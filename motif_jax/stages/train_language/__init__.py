@@ -8,6 +8,7 @@ This module is quick to import; model.py trains.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,7 @@ class CloningConfig(TranscriptsConfig):
 
 
 def check(config: CloningConfig, workdir: Path) -> Iterator[Need]:
-    """Raises UserError for values that cannot work; returns what is needed."""
+    """Raises UserError for values that cannot work; returns the needs of transcripts and of the model to train."""
     language = config.language
     check_offline(config, config.train_language, "train_language")
     check_model(language.model, language.width, language.heads, "--config.language")
@@ -119,13 +120,8 @@ def check(config: CloningConfig, workdir: Path) -> Iterator[Need]:
         if config.transcripts.format.prompts:
             check_prompts(template)
         config.transcripts.format.check(names, config.env)
-    return needs(config, workdir)
-
-
-def needs(config: CloningConfig, workdir: Path) -> Iterator[Need]:
-    """The transcripts, and the model to train."""
-    yield from needs_transcripts(config, workdir)
-    yield from needs_model(config, config.language.model, config.train_language, "train_language", MODEL_FLAG)
+    model = needs_model(config, language.model, config.train_language, "train_language", MODEL_FLAG)
+    return itertools.chain(needs_transcripts(config, workdir), model)
 
 
 def needs_transcripts(config: TranscriptsConfig, workdir: Path) -> Iterator[Need]:
