@@ -6,6 +6,7 @@ from conftest import get_config, refusal
 from motif_jax import experiment
 from motif_jax.actors.recorder import play_episodes
 from motif_jax.envs.worlds import make_world
+from motif_jax.structs import UserError
 from motif_jax.transcripts.store import Transcripts, TranscriptWriter
 
 pytestmark = pytest.mark.quick
@@ -35,7 +36,8 @@ def test_recorded_games_are_not_played_again_and_a_killed_run_goes_on(tmp_path, 
     (tmp_path / "transcripts/config.json").unlink()  # as if it had been killed between the two files
     assert run(tmp_path).fingerprint == before
     assert (tmp_path / "transcripts/config.json").is_file()
-    refusal(lambda: run(tmp_path, collect__transcripts=61), "--config.collect.transcripts  60              61")
+    with pytest.raises(UserError, match=r"--config.collect.transcripts +60 +61\n"):
+        run(tmp_path, collect__transcripts=61)
 
 
 def test_transcripts_that_others_made_are_left_alone(tmp_path):
