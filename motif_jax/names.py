@@ -137,7 +137,8 @@ def check_plugins(sections: Iterable[str]) -> None:
 
 def check_end(decay: str, share: float, flag: str) -> None:
     """Raises UserError if a learning rate cannot end at this share; `flag`: of the share."""
-    if not share and not find(SCHEDULES, decay).reaches_zero:
+    reaches_zero = find(SCHEDULES, decay).reaches_zero
+    if not (share or reaches_zero):
         raise UserError(
             f"a learning rate with the decay {decay!r} never comes to 0: end at a share of the first one, or choose "
             f"another decay ({flag}, .learning_rate_decay)"

@@ -48,10 +48,20 @@ class DistillationValues:
 # ---- the source online
 
 
-# Kinds of online rewards that a judge's labels decide, and whether its questions compare two captions.
-JUDGED = {"retrieval": False, "classification": False, "ranking": True}
+class Judged(NamedTuple):
+    """A kind of online reward that a judge's labels decide."""
+
+    kind: str  # module:Class, an `OnlineKind`
+    asks_pairs: bool  # questions compare two captions instead of judging one
+    has_network: bool  # which can say of which question it is least certain
+
+
+JUDGED = {
+    "retrieval": Judged("motif_jax.rewards.online.kinds:OnlineKind", asks_pairs=False, has_network=False),
+    "classification": Judged("motif_jax.rewards.online.kinds:Classification", asks_pairs=False, has_network=True),
+    "ranking": Judged("motif_jax.rewards.online.kinds:Ranking", asks_pairs=True, has_network=True),
+}
 KINDS = (*JUDGED, *ONLINE_REWARDS)
-LOOKED_UP = ("retrieval", *ONLINE_REWARDS)  # kinds without a network
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"  # flag
 GOALS, GOAL = f"{SECTION}.goals", "--config.annotate.goal"  # a schedule; where it is empty, the only goal
@@ -59,7 +69,7 @@ GOALS, GOAL = f"{SECTION}.goals", "--config.annotate.goal"  # a schedule; where 
 
 def asks_pairs(kind: str) -> bool:
     """Whether questions compare two captions instead of judging one."""
-    return JUDGED.get(kind, False)
+    return kind in JUDGED and JUDGED[kind].asks_pairs
 
 
 ANCHORED = Use(
@@ -170,7 +180,7 @@ def check_online(config: Any) -> None:
     """Raises UserError for values that do not work together."""
     section, texts = online_section(config), texts_of(config.env, config.annotate.lexicon)
     judgeless = find(ONLINE_REWARDS, section.kind)
-    if section.order == "uncertain" and section.kind in LOOKED_UP:
+    if section.order == "uncertain" and not (section.kind in JUDGED and JUDGED[section.kind].has_network):
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
     turns = parse_goals(section.goals)
     if judgeless:

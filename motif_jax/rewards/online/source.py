@@ -30,11 +30,12 @@ from motif_jax.console import print_line
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.files import json_line, keep_lines
-from motif_jax.names import ONLINE_REWARDS, find
+from motif_jax.names import ONLINE_REWARDS, find, import_named
 from motif_jax.rewards.learnt_source import load_reward
-from motif_jax.rewards.online.kinds import MAKERS, OF_CONFIG, OnlineKind, Ranking, TrainingSettings
+from motif_jax.rewards.online.kinds import OF_CONFIG, OnlineKind, Ranking, TrainingSettings
 from motif_jax.rewards.online.store import REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.section import (
+    JUDGED,
     SECTION,
     SourcesConfig,
     asks_pairs,
@@ -72,7 +73,7 @@ class OnlineSource(Captioned):
         self._section: Any = config and config.policy.online
         self._turns = parse_goals(facts["goals"])
         self.store = Store(asks_pairs(facts["kind"]), facts["capacity"], is_anchored(facts))
-        self.kind = MAKERS[facts["kind"]](facts)
+        self.kind: OnlineKind = import_named(JUDGED[facts["kind"]].kind)(facts)
         self.steps = self._updates = self._asked = self._turn = 0
         self._passed: collections.deque[News] | None = None if config is None else collections.deque()
         self._opinion: Opinion | None = None  # labels new captions until the judge answers
