@@ -1,15 +1,19 @@
 """Of each change that CONTRIBUTING describes, one step left out is told before training, and not by a result."""
 
+import ast
 import sys
 
 import jax.numpy as jnp
 import pytest
 from conftest import check_stage, get_config, refusal
+from import_order_test import MODULES, nodes_of
 
 from motif_jax import names
 from motif_jax.annotation.backends import CaptionBackend
 from motif_jax.annotation.prompts import VERSIONS
+from motif_jax.config.table import keys
 from motif_jax.envs.texts import read_texts
+from motif_jax.experiment import tables
 from motif_jax.names import import_named
 from motif_jax.networks.kinds import BY_SPECS, FIXED
 from motif_jax.rewards.online.kinds import NetworkKind, OnlineKind
@@ -77,3 +81,14 @@ def test_a_decay_says_whether_it_can_end_at_zero(monkeypatch):
 @pytest.mark.parametrize("version", VERSIONS[1:])
 def test_a_version_of_the_prompt_has_a_file_for_any_game(version):
     assert read_texts("a game", None).prompt(version).is_file()
+
+
+@pytest.mark.repository
+def test_a_value_of_the_config_is_read():
+    """A coefficient whose term is not in the loss would change nothing."""
+    read = set()
+    for node in (node for module in MODULES for node in nodes_of(module)):
+        match node:
+            case ast.Attribute(attr=name) | ast.keyword(arg=name) | ast.arg(arg=name) | ast.Constant(value=str(name)):
+                read.add(name)
+    assert not [key for key in keys(tables()) if key.rpartition(".")[2] not in read]
