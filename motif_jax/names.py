@@ -29,10 +29,10 @@ ALGORITHMS = {  # classes with the interface `Algorithm` of learner/settings.py
     "impala": "motif_jax.learner.algorithms:Impala",
     "ppo": "motif_jax.learner.algorithms:Ppo",
 }
-SCHEDULES = {  # of learning rates: schedules.py
-    "linear": "motif_jax.schedules:linear",
-    "cosine": "motif_jax.schedules:cosine",
-    "exponential": "motif_jax.schedules:exponential",
+SCHEDULES = {  # of learning rates: a `Decay` of schedules.py
+    "linear": "motif_jax.schedules:LINEAR",
+    "cosine": "motif_jax.schedules:COSINE",
+    "exponential": "motif_jax.schedules:EXPONENTIAL",
 }
 BACKENDS = {  # annotation/backends.py
     "model": "motif_jax.annotation.backends:Model",
@@ -137,8 +137,8 @@ def check_plugins(sections: Iterable[str]) -> None:
 
 def check_end(decay: str, share: float, flag: str) -> None:
     """Raises UserError if a learning rate cannot end at this share; `flag`: of the share."""
-    never_zero = {"exponential"}
-    if decay in never_zero and not share:
+    reaches_zero = find(SCHEDULES, decay).reaches_zero
+    if not (share or reaches_zero):
         raise UserError(
             f"a learning rate with the decay {decay!r} never comes to 0: end at a share of the first one, or choose "
             f"another decay ({flag}, .learning_rate_decay)"

@@ -17,11 +17,12 @@ from motif_jax.envs.babyai.level_settings import FRENCH_LEVELS, BabyAISettings
 from motif_jax.envs.babyai.words import ACTION_SETS, LANGUAGES, REWORDINGS
 from motif_jax.envs.nethack.tasks import TASKS
 from motif_jax.experiment import plugin_sections, tables
-from motif_jax.names import PLUGINS, SOURCES
+from motif_jax.names import BACKENDS, PLUGINS, SOURCES
 from motif_jax.networks.kinds import RANKS
 from motif_jax.offline.recipes import RECIPES
 from motif_jax.plugins import Plugin
 from motif_jax.policies.decoding import KINDS
+from motif_jax.rewards.section import JUDGED
 from motif_jax.stages import NAMES
 
 pytestmark = [pytest.mark.quick, pytest.mark.repository]
@@ -58,7 +59,10 @@ def test_lists_are_complete(page, words):
     assert not missing, f"{page} does not name {', '.join(missing)}"
 
 
-@pytest.mark.parametrize(("key", "names"), [("annotate.goal", GOALS), ("policy.sources", OWN_SOURCES)])
+@pytest.mark.parametrize(("key", "names"), [
+    ("annotate.goal", GOALS), ("policy.sources", OWN_SOURCES), ("policy.online.kind", JUDGED),
+    ("annotate.backend", [name for name, path in BACKENDS.items() if ".contrib." not in path]),
+])  # fmt: skip
 def test_meanings_name_what_texts_may_name(key, names):
     missing = [name for name in names if name not in keys(tables())[key].about]
     assert not missing, f"the meaning of {key} does not name {', '.join(missing)}"

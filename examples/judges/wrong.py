@@ -24,6 +24,8 @@ def draw(*words):
 class ByQuestion(CaptionBackend):
     """Rules whose answers to a share of the questions are turned."""
 
+    is_model, weights = False, ""
+
     def metadata(self):
         return {"goal": self.section.goal, "share": self.section.model, "seed": self.seed}
 

@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from motif_jax.console import clean, print_line
 from motif_jax.files import SharedLines, read_shared, slug
@@ -89,16 +89,16 @@ class Annotator(Protocol):
 PAUSE = None  # in a stream of questions: the next question comes later
 
 
-class Draws:
-    """Draws from a stream of questions."""
+class Draws(Generic[Item]):
+    """Draws from a stream of questions, or of answers."""
 
-    def __init__(self, questions: Iterable[Question | None]):
-        self._stream, self.more = iter(questions), True  # `more`: the stream is not used up
+    def __init__(self, stream: Iterable[Item | None]):
+        self._stream, self.more = iter(stream), True  # `more`: the stream is not used up
 
-    def next(self) -> Question | None:
-        """The next question; None at a pause, and once there are no more."""
-        for question in self._stream:
-            return question
+    def next(self) -> Item | None:
+        """The next one; None at a pause, and once there are no more."""
+        for one in self._stream:
+            return one
         self.more = False
         return None
 

@@ -1,10 +1,9 @@
 """The judges of the config, by name: what their answers depend on, whether they can work, and how they are opened.
 
 A backend is looked up once, by `annotate.backend`, and then has all the answers about itself. Its `metadata` are all
-values that its answers depend on. They keep two judges apart, in two forms:
-
-    flat_metadata    recorded with a shard of answers (stages/annotate) and an online reward (rewards/online)
-    cache_metadata   recorded with cached answers; the cache's folder is named after a hash of it (annotator.py)
+values that its answers depend on. Flattened, they keep two judges apart: they are recorded with a shard of answers
+(stages/annotate), and as `identity`, with the goal and a hash of the model's files, with an online reward
+(rewards/online) and with cached answers, whose folder is named after a hash of it (annotator.py).
 
 A judge of one's own is a subclass of CaptionBackend, `--config.annotate.backend=module:Class`.
 """
@@ -15,6 +14,7 @@ import abc
 import contextlib
 import functools
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -32,13 +32,14 @@ from motif_jax.annotation.annotator import (
     AnswerCache,
     Asking,
     AskingCounts,
+    Draws,
     Incomplete,
     Question,
     QuestionAnswer,
     Ratings,
     Sampled,
 )
-from motif_jax.annotation.prompts import EXAMPLES, RATE, QuestionTemplate, is_sentence, make_prompt
+from motif_jax.annotation.prompts import EXAMPLES, GOAL_FLAG, RATE, QuestionTemplate, is_sentence, make_prompt
 from motif_jax.annotation.section import AnnotateSection, SamplingSection, ServerSection
 from motif_jax.annotation.vllm_engine import VllmEngine, check_vllm
 from motif_jax.config.table import flatten, shown
@@ -56,7 +57,6 @@ from motif_jax.system.foreign import parse_foreign_json
 
 FLAG, MODEL_FLAG = "--config.annotate.backend", "--config.annotate.model"
 CHAT_FLAG, AUTO = "--config.annotate.chat_format", "auto"  # auto: the model's own format
-END = object()  # a user's stream of answers is used up
 LONGEST_ANSWER = 2_000  # characters of a wrong answer that are printed
 SMALL = 4e9  # bytes of a model that needs examples: a billion parameters or two
 RESERVED = {  # keys of other metadata of shards and caches
@@ -70,7 +70,6 @@ class CaptionBackend(abc.ABC):
 
     title = ""  # in a report's sentences, of a judge that is no model
     plural = False  # whether this title is a plural: "what the rules like"
-    is_model = False  # a language model: its answers are kept in the cache, and may depend on the order of captions
     in_process = False  # holds the memory of the accelerator until this process ends
     by_rules = False  # by the rules of the game's texts, which read texts of any length
     uses_jax = False  # beside a learner, it is opened in a process of its own (stream.py)
@@ -79,12 +78,30 @@ class CaptionBackend(abc.ABC):
         """`one`: questions are about one caption instead of two. `verdicts`: rules give no probabilities."""
         self.section, self.texts, self.seed, self.one, self.verdicts = section, texts, seed, one, verdicts
 
+    # ---- what every judge says of itself: a default would be wrong in silence. `find_backend` shows these docstrings
+
+    @property
+    @abc.abstractmethod
+    def is_model(self) -> bool:
+        """Whether it is a language model: its answers are cached, and may depend on the order of captions."""
+
+    @property
+    @abc.abstractmethod
+    def weights(self) -> str:
+        """A hash of a model's files, which may be replaced under the same name; "" where there are none."""
+
     @abc.abstractmethod
     def metadata(self) -> dict[str, Any]:
         """All values that its answers depend on, as JSON; inner objects are sections of the config.
 
         Its name and the goal are added. A model's sampling seed is left out: no question is asked again for another.
         """
+
+    @abc.abstractmethod
+    def open(self) -> Annotator:
+        """Opens it. Raises UserError if it does not work."""
+
+    # ---- what most judges leave as it is
 
     def check(self) -> None:
         """Raises UserError for values that cannot work, without opening anything."""
@@ -93,15 +110,6 @@ class CaptionBackend(abc.ABC):
     def needs(self) -> list[Need]:
         """The files of others that it reads."""
         return []
-
-    @abc.abstractmethod
-    def open(self) -> Annotator:
-        """Opens it. Raises UserError if it does not work."""
-
-    @property
-    def weights(self) -> str:
-        """A hash of a model's files, which may be replaced under the same name; "" where there are none."""
-        return ""
 
     @property
     def tie_margin(self) -> float:
@@ -118,26 +126,22 @@ class CaptionBackend(abc.ABC):
         """Whether it is asked about single captions, and pairs are answered from these ratings (`Ratings`)."""
         return False
 
-    def json_metadata(self) -> dict[str, Any]:
-        """The metadata as JSON gives them back; raises UserError if JSON lacks such values."""
+    def flat_metadata(self) -> dict[str, Any]:
+        """The metadata as JSON gives them back, with the backend's name; raises UserError if JSON lacks such values."""
         with user_code(self.section.backend):
             metadata = self.metadata()
         try:
             read = json.loads(json.dumps(metadata, allow_nan=False))
             if not isinstance(read, dict):
                 raise TypeError("it is not a dictionary")
-            return read
         except (TypeError, ValueError, RecursionError) as error:
             raise UserError(
                 f"the metadata of the judge {self.section.backend!r} must be a dictionary of finite JSON values, not "
                 f"{shown(metadata)}: {error} ({FLAG})"
             ) from error
-
-    def flat_metadata(self) -> dict[str, Any]:
-        metadata = self.json_metadata()
-        if clash := RESERVED & metadata.keys():
+        if clash := RESERVED & read.keys():
             raise UserError(f"the metadata of {self.section.backend!r} cannot be named {', '.join(clash)} ({FLAG})")
-        return {"backend": self.section.backend} | flatten(metadata)
+        return {"backend": self.section.backend} | flatten(read)
 
     def identity(self) -> dict[str, Any]:
         """What tells records of its answers from those of others: flat metadata, the goal, the hash of its files."""
@@ -145,10 +149,8 @@ class CaptionBackend(abc.ABC):
         return self.flat_metadata() | {"goal": self.section.goal} | weights
 
     def cache_metadata(self, model: str) -> dict[str, Any]:
-        """The metadata with the full name of the opened model, the goal, and the hash of its files."""
-        weights = {"weights": self.weights} if self.weights else {}
-        opened = {"backend": self.section.backend, "opened": model, "goal": self.section.goal}
-        return opened | self.json_metadata() | weights
+        """The identity with the full name of the opened model."""
+        return self.identity() | {"opened": model}
 
     def labelling(self) -> dict[str, Any]:
         """Flat metadata of how answers become labels."""
@@ -175,8 +177,8 @@ class Lexicon(Annotator):
             )
         if goal not in texts.goals:
             raise UserError(
-                f"the lexicon knows the goals {', '.join(texts.goals)}, and not {goal!r} (--config.annotate.goal): a "
-                "goal in your own words needs a language model, --config.annotate.backend=model, vllm or server"
+                f"the lexicon knows the goals {', '.join(texts.goals)}, and not {goal!r} ({GOAL_FLAG}): a goal in "
+                "your own words needs a language model, --config.annotate.backend=model, vllm or server"
             )
         self._temperature = temperature
         self._worth = functools.lru_cache(100_000)(rules.worth_to(goal))
@@ -203,6 +205,7 @@ class Rules(CaptionBackend):
 
     title, plural = "the rules", True
     by_rules = True
+    is_model, weights = False, ""
 
     def metadata(self) -> dict[str, Any]:
         degrees = {} if self.verdicts else {"rules_temperature": self.section.rules_temperature}
@@ -354,6 +357,7 @@ class Vllm(Prompted):
     """`vllm`: a model in this process."""
 
     in_process = True
+    weights = ""  # the name of the opened model has a hash of its files
 
     def metadata(self) -> dict[str, Any]:
         options = self.section.vllm
@@ -382,6 +386,8 @@ class Vllm(Prompted):
 class Server(Prompted):
     """`server`: a model behind an OpenAI-compatible URL."""
 
+    weights = ""  # its files are not seen
+
     def metadata(self) -> dict[str, Any]:
         server = self.section.server
         return super().metadata() | {"server": {"extra": server.extra, "prefill": server.prefill}}
@@ -399,6 +405,8 @@ class Server(Prompted):
 
 class Oracle(CaptionBackend):
     """Compares numbers of the dataset instead of captions, as in the original; or decides by chance."""
+
+    is_model, weights = False, ""
 
     def open(self) -> Annotator:
         name = self.section.backend
@@ -475,6 +483,9 @@ def find_backend(section: AnnotateSection) -> type[CaptionBackend]:
     backend = load_class(path, "judge", FLAG)
     if not (isinstance(backend, type) and issubclass(backend, CaptionBackend)):
         raise UserError(f"the judge {path!r} must be a subclass of CaptionBackend ({FLAG})")
+    if missing := sorted(backend.__abstractmethods__):
+        told = [f"{name}: {inspect.getdoc(getattr(backend, name))}".split("\n")[0].rstrip(".") for name in missing]
+        raise UserError(f"the judge {path!r} does not define {'; '.join(told)} ({FLAG}, docs/annotation.md)")
     return backend
 
 
@@ -535,11 +546,11 @@ class UserAnnotator(Annotator):
 
     def answers(self, questions: Iterable[Question | None]) -> Iterator[tuple[Question, QuestionAnswer]]:
         with user_code(self._backend):
-            stream = iter(self._annotator.answers(questions))
+            draws = Draws(self._annotator.answers(questions))
         while True:
             with user_code(self._backend):
-                answered = next(stream, END)
-            if answered is END:
+                answered = draws.next()
+            if not draws.more:
                 return
             yield self._checked(answered)
 

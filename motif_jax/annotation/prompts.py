@@ -62,6 +62,7 @@ OWN_WORDS: dict[bool, dict[str, float]] = {  # P(yes) of the user's patterns by 
     True: {"yes": 1.0, "no": 0.0},
     False: {"first": 0.0, "second": 1.0, "neither": 0.5},
 }
+GOAL_FLAG = "--config.annotate.goal; of a schedule, --config.policy.online.goals"
 LONGEST_PATTERN, MOST_REPEATS, MOST_WAYS = 200, 1000, 1000
 SPECIAL = re.compile(r"[\\.^$*+?{}\[\]|()]")
 TOKEN = re.compile(  # a part of a regular expression that can match in several ways; the first two only skip text
@@ -300,7 +301,7 @@ def goal_text(texts: Texts, goal: str) -> str:
     if is_sentence(goal):
         return goal.strip()
     hint = suggest(goal, goals, f"choose from {', '.join(goals)}, or write a sentence of your own")
-    raise UserError(f"unknown goal {goal!r} (--config.annotate.goal): {hint}")
+    raise UserError(f"unknown goal {goal!r} ({GOAL_FLAG}): {hint}")
 
 
 def _fill(text: str, places: Mapping[str, str]) -> str:
@@ -325,8 +326,7 @@ def _field_problems(fields: Mapping[str, Any], mode: str, goal: str, one: bool) 
             yield f"the field 'captions' has no place for {{{name}}}"
     if "{goal}" not in fields[mode] and (goal != "defaultgoal" or "without" in fields):
         yield (
-            f"the field {mode!r} has no place for {{goal}}, so the goal {goal!r} would never be mentioned "
-            "(--config.annotate.goal)"
+            f"the field {mode!r} has no place for {{goal}}, so the goal {goal!r} would never be mentioned ({GOAL_FLAG})"
         )
 
 

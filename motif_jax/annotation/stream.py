@@ -53,15 +53,6 @@ class Item(NamedTuple):
     question: Question
 
 
-class AnsweredItem(NamedTuple):
-    """An answered item."""
-
-    item: Item
-    answer: QuestionAnswer
-    seconds: float  # from question to answer; 0 from the answer cache
-    cached: bool  # the answer is from the answer cache
-
-
 class Stream:
     """Asks a judge, in a thread that runs from the constructor to `close`."""
 
@@ -84,7 +75,7 @@ class Stream:
         self._seen: set[Item] = set()  # items taken that the newest plan had, or that are in flight
         self._flight: dict[Question, list[Item]] = {}
         self._plan_lock = threading.Lock()  # of these five
-        self._back: collections.deque[AnsweredItem] = collections.deque()
+        self._back: collections.deque[tuple[Item, Answered]] = collections.deque()
         self._last_s = time.monotonic()  # time of the last answer, or of the last moment with nothing in flight
         self._stop, self._wake = threading.Event(), threading.Event()
         self._error: Exception | None = None
@@ -106,12 +97,12 @@ class Stream:
             self._asking.ask(self._questions(), self._take)
             self._seen.clear()
 
-    def answers(self) -> list[AnsweredItem]:
+    def answers(self) -> list[tuple[Item, Answered]]:
         """The answers since the last call, or the thread's error; of an immediate judge in the order of the items."""
         if self._error is not None:
             raise self._error
         answers = [self._back.popleft() for _ in range(len(self._back))]
-        return sorted(answers, key=lambda answered: answered.item[:2]) if self.immediate else answers
+        return sorted(answers, key=lambda one: one[0][:2]) if self.immediate else answers
 
     @property
     def under_way(self) -> int:
@@ -168,7 +159,7 @@ class Stream:
             self._last_s, self.problem = time.monotonic(), ""
         with self._plan_lock:
             items = self._flight.pop(answered.question)
-        self._back.extend(AnsweredItem(item, *answered[1:]) for item in items)
+        self._back.extend((item, answered) for item in items)
 
     def _questions(self) -> Iterator[Question | None]:
         """The questions of the newest plan; pauses when it is used up, or ends there if it is immediate."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,35 @@ from motif_jax.structs import IMAGE_CHANNELS, MOST_CATEGORIES, ArraySpec, Need, 
 FLAG, WORLD = "--config.policy.network", "--config.env.world"
 GENERAL = "general"  # a network for any observations (policy.py)
 FILM = "film"  # the same, but texts modulate the encoders of grids (`policy.FilmEncoder`)
-# Networks that are made from specs, and the kinds of observations that they need. Users' encoders read the same.
-BY_SPECS: dict[str, set[str]] = {GENERAL: set(), FILM: {"grid", "text"}}
 LANGUAGE = "language"  # a language model (policies/language_policy.py)
 BEHAVIOUR = "behaviour"  # the observation that what acts adds: which of several the network plays (`Acting.behaviours`)
 PROMPT = "prompt"  # the observation of PROMPT_NETWORKS: UTF-8 padded with zeros
-# The observations of all other networks.
-FIXED = {"reference": ("crop", "blstats", "message"), "small": ("crop", "blstats", "message")}
+
+
+class BySpecs(NamedTuple):
+    """A network that is made from specs. Users' encoders read the same."""
+
+    encoder: str  # module:Class
+    needs: frozenset[str] = frozenset()  # kinds of observations
+
+
+class Preset(NamedTuple):
+    """A network that reads these observations alone."""
+
+    encoder: str  # module:Class
+    core_size: int  # numbers of memory per game
+    reads: tuple[str, ...]
+
+
+BY_SPECS = {
+    GENERAL: BySpecs("motif_jax.networks.policy:GeneralEncoder"),
+    FILM: BySpecs("motif_jax.networks.policy:FilmEncoder", frozenset({"grid", "text"})),
+}
+NETHACK = ("crop", "blstats", "message")
+FIXED = {  # all others, but those that read prompts
+    "reference": Preset("motif_jax.networks.policy:ReferenceEncoder", 512, NETHACK),
+    "small": Preset("motif_jax.networks.policy:SmallEncoder", 128, NETHACK),
+}
 RANKS = {"text": (1,), "vector": range(9), "category": (0, 1), "grid": (2, 3), "planes": (3,), "image": (2, 3)}
 WHOLE, BYTE, ANY = "iu", "B", "iufb"  # NumPy's `dtype.kind`; BYTE stands for uint8
 TYPES = {"text": BYTE, "vector": ANY, "category": WHOLE, "grid": WHOLE, "planes": WHOLE, "image": BYTE}
@@ -116,7 +138,7 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
     """
     fits_any = f"{GENERAL!r} reads any observations ({FLAG})"
     if network not in BY_SPECS and not is_own(network):
-        for name in (FIXED | dict.fromkeys(PROMPT_NETWORKS, (PROMPT,)))[network]:
+        for name in FIXED[network].reads if network in FIXED else (PROMPT,):
             if name not in specs:
                 raise UserError(f"the network {network!r} reads {name!r}, which {world!r} does not have: {fits_any}")
         if network in PROMPT_NETWORKS and kind_of(PROMPT, specs[PROMPT]) != "text":
@@ -130,8 +152,8 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
             raise UserError(f"the world {world!r} lets a policy read {name!r}, which {why} ({WORLD})")
         if not is_own(network):
             kind_of(name, specs[name])
-    needed = BY_SPECS.get(network, set())
-    if needed and not needed <= {kind_of(name, specs[name]) for name in reads}:
+    needed = BY_SPECS[network].needs if network in BY_SPECS else frozenset()
+    if not needed <= {kind_of(name, specs[name]) for name in reads}:
         kinds = " and ".join(f"a {kind}" for kind in sorted(needed))
         has = f"{world!r} lets a policy read {', '.join(reads)}"
         raise UserError(f"the network {network!r} reads {kinds}, but {has}: {fits_any}")

@@ -21,8 +21,9 @@ from jax.typing import DTypeLike
 
 from motif_jax.envs.nethack.observations import BLSTATS_SCALE, HIGH, LOW, OBSERVATIONS
 from motif_jax.envs.own_code import failure, guarded, load_class
+from motif_jax.names import import_named
 from motif_jax.networks.images import CHARACTERS, Convolution, ImageEncoder, elu, fan_in_uniform, in_pieces
-from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FILM, FIXED, FLAG, GENERAL, is_own, kind_of
+from motif_jax.networks.kinds import BEHAVIOUR, BY_SPECS, FIXED, FLAG, is_own, kind_of
 from motif_jax.structs import BYTE_VALUES, ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
 
@@ -113,7 +114,7 @@ class BehaviourVector(nnx.Module):
 class ReferenceEncoder(nnx.Module):
     """The published encoder: crop as a picture, bottom line encoded and raw, message bytes as numbers."""
 
-    reads = FIXED["reference"]
+    reads = FIXED["reference"].reads
     features = ImageEncoder.FEATURES + 128 + BLSTATS + 128
 
     def __init__(self, *, behaviours: int, for_cpu: bool, dtype: DTypeLike, rngs: nnx.Rngs):
@@ -141,7 +142,7 @@ class SmallEncoder(nnx.Module):
     colour adds to its result, in each of the four places, is looked up instead. The result is the same.
     """
 
-    reads = FIXED["small"]
+    reads = FIXED["small"].reads
     features = 128 + 32 + 32
     EMBEDDING = 16
     BLOCK = 32  # features of 2 x 2 cells
@@ -221,10 +222,6 @@ def trigrams(message: jax.Array, size: int, most: int = MOST_TEXT) -> jax.Array:
     sign = 1 - 2 * (hashed >> (32 - size.bit_length()) & 1).astype(jnp.int32)
     counted = jnp.where(pieces == 0, 0, sign).astype(jnp.float32)
     return jnp.zeros((len(text), size)).at[jnp.arange(len(text))[:, None], at].add(counted)
-
-
-# The encoder of each network, and the size of its memory. `prepare` computes what depends on the parameters alone.
-PRESETS: dict[str, tuple[Any, int]] = {"reference": (ReferenceEncoder, 512), "small": (SmallEncoder, 128)}
 
 
 # Encoders for any observations: one part per observation, chosen by the kind of its spec (kinds.py).
@@ -536,7 +533,6 @@ def calls(path: str) -> contextlib.AbstractContextManager[None]:
 
 GENERAL_CORE = 128
 BEHAVIOUR_FEATURES = 64  # features of BEHAVIOUR alone
-ENCODERS = {GENERAL: GeneralEncoder, FILM: FilmEncoder}  # of the networks BY_SPECS
 
 
 class PolicyNetwork(nnx.Module):
@@ -551,7 +547,7 @@ class PolicyNetwork(nnx.Module):
     ):  # fmt: skip
         """Initialises the parameters as published, for `num_actions` logits.
 
-        `preset`: one of PRESETS, or of BY_SPECS, or `module:Class`. `specs`: of the observations, except for PRESETS.
+        `preset`: one of FIXED, or of BY_SPECS, or `module:Class`. `specs`: of the observations, except for FIXED.
         `behaviours`: size of the observation BEHAVIOUR; 0: the network does not have it. `dtype`: of products;
         parameters and results are float32. `for_cpu`: use the fast computation for CPUs, with the same result
         (images.py); None: if the default backend is a CPU.
@@ -560,12 +556,12 @@ class PolicyNetwork(nnx.Module):
         how: dict[str, Any] = {"behaviours": behaviours, "for_cpu": for_cpu, "dtype": dtype, "rngs": rngs}
         self.core_size = GENERAL_CORE
         if preset in BY_SPECS:
-            self.encoder: Any = ENCODERS[preset](specs or {}, **how)
+            self.encoder: Any = import_named(BY_SPECS[preset].encoder)(specs or {}, **how)
         elif is_own(preset):
             self.encoder = OwnEncoder(preset, specs or {}, dtype=dtype, rngs=rngs)
         else:
-            encoder, self.core_size = PRESETS[preset]
-            self.encoder = encoder(**how)
+            self.core_size = FIXED[preset].core_size
+            self.encoder = import_named(FIXED[preset].encoder)(**how)
         self.reads = self.encoder.reads
         self.behaviour = BehaviourVector(behaviours, BEHAVIOUR_FEATURES, rngs=rngs) if behaviours else None
         features = self.encoder.features + (BEHAVIOUR_FEATURES if behaviours else 0)

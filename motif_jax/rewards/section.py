@@ -25,7 +25,7 @@ from motif_jax.config.table import (
 from motif_jax.devices.releases import needs_saved
 from motif_jax.envs.texts import texts_of
 from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.structs import Need, UserCodeError, UserError
+from motif_jax.structs import Need, UserError
 
 
 @dataclass(frozen=True)
@@ -48,18 +48,28 @@ class DistillationValues:
 # ---- the source online
 
 
-# Kinds of online rewards that a judge's labels decide, and whether its questions compare two captions.
-JUDGED = {"retrieval": False, "classification": False, "ranking": True}
+class Judged(NamedTuple):
+    """A kind of online reward that a judge's labels decide."""
+
+    kind: str  # module:Class, an `OnlineKind`
+    asks_pairs: bool  # questions compare two captions instead of judging one
+    has_network: bool  # which can say of which question it is least certain
+
+
+JUDGED = {
+    "retrieval": Judged("motif_jax.rewards.online.kinds:OnlineKind", asks_pairs=False, has_network=False),
+    "classification": Judged("motif_jax.rewards.online.kinds:Classification", asks_pairs=False, has_network=True),
+    "ranking": Judged("motif_jax.rewards.online.kinds:Ranking", asks_pairs=True, has_network=True),
+}
 KINDS = (*JUDGED, *ONLINE_REWARDS)
-LOOKED_UP = ("retrieval", *ONLINE_REWARDS)  # kinds without a network
 ORDERS = ("recency", "count", "uncertain")
 SECTION = "--config.policy.online"  # flag
-GOALS, GOAL = f"{SECTION}.goals", "--config.annotate.goal"
+GOALS, GOAL = f"{SECTION}.goals", "--config.annotate.goal"  # a schedule; where it is empty, the only goal
 
 
 def asks_pairs(kind: str) -> bool:
     """Whether questions compare two captions instead of judging one."""
-    return JUDGED.get(kind, False)
+    return kind in JUDGED and JUDGED[kind].asks_pairs
 
 
 ANCHORED = Use(
@@ -144,7 +154,7 @@ def parse_goals(text: str) -> Turns:
     steps = [turn.step for turn in turns]
     if steps[:1] != [0] or steps != sorted(set(steps)) or written != re.sub(r"\s|(?<=@)0+(?=\d)", "", text):
         schedule = "a schedule such as 'defaultgoal@0,gold@2000000', whose steps begin with 0 and rise"
-        raise UserError(f"the goals must be {schedule}, not {shown(text)} ({GOALS})")
+        raise UserError(f"the goals must be {schedule}, not {shown(text)} ({GOALS}, {GOAL})")
     return tuple(turns)
 
 
@@ -170,28 +180,22 @@ def check_online(config: Any) -> None:
     """Raises UserError for values that do not work together."""
     section, texts = online_section(config), texts_of(config.env, config.annotate.lexicon)
     judgeless = find(ONLINE_REWARDS, section.kind)
-    if section.order == "uncertain" and section.kind in LOOKED_UP:
+    if section.order == "uncertain" and not (section.kind in JUDGED and JUDGED[section.kind].has_network):
         raise UserError(f"the order uncertain needs a network, which {section.kind!r} lacks ({SECTION}.order, .kind)")
-    try:
-        turns = parse_goals(section.goals)
-        if judgeless:
-            judgeless.check(config, texts)
-        else:
-            backend = find_backend(config.annotate)
-            if issubclass(backend, Oracle):
-                what = f"the backend {config.annotate.backend!r} cannot be asked during training"
-                raise UserError(f"{what}: choose model, vllm, server, judge or lexicon (--config.annotate.backend)")
-            if len(turns) > 1 and backend.in_process and not backend.uses_jax:
-                what = "a model in this process has one goal: use a server for several"
-                raise UserError(f"{what} ({GOALS}, --config.annotate.backend=server)")
-            for turn in turns:
-                judge = judge_section(config.annotate, turn.goal, section.patience_s)
-                check_backend(make_judge(judge, texts, config.seed, not asks_pairs(section.kind)))
-    except UserCodeError:
-        raise  # of a user's judge, with its traceback
-    except UserError as error:
-        flag = GOALS if config.policy.online.goals else GOAL
-        raise UserError(str(error).replace(GOALS, GOAL).replace(GOAL, flag)) from None
+    turns = parse_goals(section.goals)
+    if judgeless:
+        judgeless.check(config, texts)
+        return
+    backend = find_backend(config.annotate)
+    if issubclass(backend, Oracle):
+        what = f"the backend {config.annotate.backend!r} cannot be asked during training"
+        raise UserError(f"{what}: choose model, vllm, server, judge or lexicon (--config.annotate.backend)")
+    if len(turns) > 1 and backend.in_process and not backend.uses_jax:
+        what = "a model in this process has one goal: use a server for several"
+        raise UserError(f"{what} ({GOALS}, --config.annotate.backend=server)")
+    for turn in turns:
+        judge = judge_section(config.annotate, turn.goal, section.patience_s)
+        check_backend(make_judge(judge, texts, config.seed, not asks_pairs(section.kind)))
 
 
 def needs_of_online(config: Any) -> list[Need]:

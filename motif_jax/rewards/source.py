@@ -28,8 +28,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.envs.own_code import failure, guarded, load_class
+from motif_jax.envs.world import waited
 from motif_jax.rewards.registry import FLAG, SourceChoice, chosen, is_built_in, known_class
-from motif_jax.rewards.section import NamedSources, SourcesConfig
+from motif_jax.rewards.section import NamedSources, RewardsSection, SourcesConfig
 from motif_jax.structs import ArraySpec, UserError
 from motif_jax.system.errors import find_refusal
 
@@ -127,6 +128,42 @@ class RewardSource:
 
     def close(self) -> None:
         """Releases resources."""
+
+
+class Captioned(RewardSource):
+    """worth(message) / n^exponent, where n counts the message's appearances in the episode, this one included."""
+
+    caption_value = "worth"
+
+    def __init__(self, count_exponent: float, one_step_late: bool):
+        """`one_step_late`: as published, reward a step for the message before its action."""
+        self._exponent, prefix = float(count_exponent), "" if one_step_late else "event_"
+        self.message, self._count = f"{prefix}message", f"{prefix}message_count"
+        self.observations = (self.message, self._count)
+
+    def worth(self, messages: np.ndarray) -> np.ndarray:
+        """The worth of messages, before the division by counts. [N, 256] uint8 -> [N] float32"""
+        raise NotImplementedError
+
+    def moments(self, rollouts: Arrays) -> Arrays:
+        """See `RewardSource`: the worth of each step's message, and its counts."""
+        steps = len(rollouts["reward"])
+        messages, counts = rollouts[self.message][:steps], rollouts[self._count][:steps]
+        played = ~waited(rollouts["action"])  # a game that waits shows its message again
+        worth = np.zeros(counts.shape, np.float32)
+        worth[played] = self.worth(messages[played])
+        return {"worth": worth, "counts": counts}
+
+    def shape(self, moments: Mapping[str, Any]) -> Any:
+        return moments["worth"] / moments["counts"] ** self._exponent
+
+    def rewards(self, rollouts: Arrays) -> np.ndarray:
+        return np.asarray(self.shape(self.moments(rollouts)))
+
+
+def captioned_facts(section: RewardsSection) -> Facts:
+    """Facts that rewards depend on, beside the worth of messages."""
+    return {"count_exponent": section.count_exponent, "one_step_late": bool(section.reference_alignment)}
 
 
 # ---- all sources

@@ -28,7 +28,7 @@ LABELLING = {"backend", "captions", "both_orders", "tie_margin", "custom_name", 
 class Longer(CaptionBackend):
     """A judge as a stranger writes it: the longer caption is better, by a power of the lengths."""
 
-    is_model = True
+    is_model, weights = True, ""
 
     def metadata(self):
         return {"exponent": self.section.sampling.temperature}
@@ -56,7 +56,7 @@ class Faulty(CaptionBackend):
     """`annotate.model` names what goes wrong where: the value that a method gives, or `exit`."""
 
     model = "faulty"
-    is_model = True
+    is_model, weights = True, ""
 
     def do(self, method, right):
         where, _, wrong = self.section.model.partition(" ")
@@ -103,7 +103,9 @@ class Unfinished(CaptionBackend):
     (":Faulty", "metadata {'x': np.ones(1)}", "Object of type ndarray is not JSON serializable"),
     (":Faulty", "open None", "`open` of the judge 'backends_test:Faulty' must return an object with the text `model`"),
     (":Margin", "", "tie_margin of the judge 'backends_test:Margin' must be a number from 0 to 0.5, not 'wide' (--con"),
-    (":Unfinished", "", ":Unfinished' failed with TypeError: Can't instantiate abstract class Unfinished"),
+    (":Unfinished", "", ":Unfinished' does not define is_model: Whether it is a language model: its answers"),
+    (":Unfinished", "", "; metadata: All values that its answers depend on, as JSON; "),
+    (":Unfinished", "", "; open: Opens it. Raises UserError if it does not work; weights: A hash of a model's files, "),
     (":LongerAnnotator", "", ":LongerAnnotator' must be a subclass of CaptionBackend (--config.annotate.backend)"),
     (":config_of", "", ":config_of' must be a subclass of CaptionBackend (--config.annotate.backend)"),
 ])  # fmt: skip

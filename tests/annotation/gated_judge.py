@@ -17,6 +17,7 @@ class Gated(CaptionBackend):
     """`annotate.model` is a folder: the judge answers once it has a file `open`, and writes `busy` when it is asked."""
 
     is_model = uses_jax = True
+    weights = ""
 
     def metadata(self):
         return {}

@@ -105,5 +105,5 @@ def test_an_online_reward_opens_it_again_when_it_dies(tmp_path):
         os.kill(judge._asking.annotator._process.pid, signal.SIGKILL)
         wait_for(lambda: judge.failures)
         open_gate(tmp_path)
-        found = {one.item.number: one.answer for one in collect(judge, 3)}
+        found = {item.number: one.answer for item, one in collect(judge, 3)}
         assert found == {item.number: answer_to(item.question) for item in questions}

@@ -77,8 +77,8 @@ def test_answers_come_back_and_nothing_is_asked_twice():
         all_is_asked(annotator)
         assert judge.answers() == []
     assert annotator.asked == [item.question for item in ITEMS]
-    assert [one.item for one in found] == ITEMS
-    assert all(one.answer == LEXICON.answer(one.item.question) for one in found)
+    assert [item for item, _ in found] == ITEMS
+    assert all(one.answer == LEXICON.answer(item.question) for item, one in found)
     assert judge.taken == judge.counts.asked == len(ITEMS)
     assert judge.silent_s == 0
 
@@ -96,7 +96,7 @@ def test_a_new_plan_replaces_all_but_the_question_in_flight_which_is_asked_once(
         found = collect(judge, 3)
         all_is_asked(annotator)
         assert not judge.answers()
-    assert [one.item.number for one in found] == asked
+    assert [item.number for item, _ in found] == asked
     assert annotator.asked == [ITEMS[number].question for number in asked]
 
 
@@ -109,7 +109,7 @@ def test_waiting_questions_are_asked_without_a_new_plan():
         judge.plan(ITEMS, NO_LIMIT)
         for item in ITEMS:
             annotator.gate.release()
-            assert [one.item for one in collect(judge, 1)] == [item]
+            assert [one for one, _ in collect(judge, 1)] == [item]
         all_is_asked(annotator)
 
 
@@ -129,7 +129,7 @@ def test_without_a_thread_all_is_answered_at_once(tmp_path):
     judge = begin(opening(annotator, tmp_path, about), immediate=True, taken=1)
     judge.plan([*ITEMS, ITEMS[0]._replace(number=99)], len(ITEMS))
     found = judge.answers()
-    assert [one.item.number for one in found] == list(range(len(ITEMS) - 1))  # one was taken before
+    assert [item.number for item, _ in found] == list(range(len(ITEMS) - 1))  # one was taken before
     judge.plan(ITEMS[:1], NO_LIMIT)
-    assert [(one.cached, one.answer.yes) for one in judge.answers()] == [(True, found[0].answer.yes)]
+    assert [(one.cached, one.answer.yes) for _, one in judge.answers()] == [(True, found[0][1].answer.yes)]
     judge.close()

@@ -114,7 +114,7 @@ def test_observations_that_a_network_reads_must_exist():
 @pytest.mark.parametrize("name", [name for name in WORLDS if not is_text(make_world({"world": name}).action)])
 def test_every_network_reads_the_worlds_that_come_with_the_program(name):
     world = make_world({"world": name})
-    fixed = [network for network, reads in FIXED.items() if {*reads} <= world.specs.keys()]
+    fixed = [network for network, preset in FIXED.items() if {*preset.reads} <= world.specs.keys()]
     assert bool(fixed) == (name in FRAME_WORLDS)
     for network in (*fixed, "general"):
         check_reads(network, world.specs, world.reads, name)

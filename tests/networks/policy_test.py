@@ -9,8 +9,8 @@ from flax import nnx
 from motif_jax.envs.nethack.observations import OBSERVATIONS, scale_blstats
 from motif_jax.networks import images
 from motif_jax.networks.images import convolve, convolve_looked_up
-from motif_jax.networks.kinds import BEHAVIOUR
-from motif_jax.networks.policy import PRESETS, Core, PolicyNetwork
+from motif_jax.networks.kinds import BEHAVIOUR, FIXED
+from motif_jax.networks.policy import Core, PolicyNetwork
 
 ACTIONS = 23
 
@@ -119,7 +119,7 @@ def assert_orthogonal(linear: nnx.Linear) -> None:
     assert not np.asarray(linear.bias[...]).any()
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", FIXED)
 def test_unrolling_is_step_after_step(preset):
     network = published() if preset == "reference" else PolicyNetwork(preset, ACTIONS, rngs=nnx.Rngs(0))
     rng, seen = np.random.default_rng(0), observations(5, 3)

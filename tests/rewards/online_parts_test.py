@@ -13,12 +13,12 @@ from policy_rewards_test import MESSAGES, make_reward
 from motif_jax.annotation.annotator import Question
 from motif_jax.captions import decode, encode
 from motif_jax.envs.world import WAIT
-from motif_jax.rewards.learnt_source import Captioned, Reward
+from motif_jax.rewards.learnt_source import Reward
 from motif_jax.rewards.online import source as online_source
 from motif_jax.rewards.online import store as online_store
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.online.store import ANSWERED, IDLE, REFUSED, WAITING, News, Store
-from motif_jax.rewards.source import Setting
+from motif_jax.rewards.source import Captioned, Setting
 from motif_jax.rewards.statistics import summarise_values
 
 TEXTS = ["You kill the newt!", "It's a wall.", "", "$ - 12 gold pieces.", "You hit the newt.", "You die..."]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.quick
 
 
 class Told(CaptionBackend):
-    is_model, model = True, "told"
+    is_model, weights, model = True, "", "told"
 
     def metadata(self):
         return {"model": self.section.model}

@@ -24,9 +24,9 @@ import numpy as np
 from motif_jax.annotation.prompts import goal_text
 from motif_jax.captions import decode
 from motif_jax.envs.texts import Texts, texts_of
-from motif_jax.rewards.learnt_source import Captioned, RewardTable, captioned_facts
+from motif_jax.rewards.learnt_source import RewardTable
 from motif_jax.rewards.section import OnlineValues, check_past, online_section, parse_goals, turn_at
-from motif_jax.rewards.source import Facts, Setting
+from motif_jax.rewards.source import Captioned, Facts, Setting, captioned_facts
 from motif_jax.structs import UserError, legible
 from motif_jax.system.foreign import open_regular
 

@@ -338,6 +338,3 @@ class Ranking(NetworkKind):
 
     def figures(self) -> dict[str, float]:
         return super().figures() | {"score_mean": self._stats.mean, "score_std": self._stats.variance**0.5}
-
-
-MAKERS: dict[str, type[OnlineKind]] = {"retrieval": OnlineKind, "classification": Classification, "ranking": Ranking}

@@ -21,20 +21,21 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from motif_jax.annotation.annotator import AskingCounts, Incomplete, Question, too_few
+from motif_jax.annotation.annotator import Answered, AskingCounts, Incomplete, Question, too_few
 from motif_jax.annotation.backends import CaptionBackend, make_judge, open_judge, opened
 from motif_jax.annotation.client import ANSWER_S
-from motif_jax.annotation.stream import TOGETHER, AnsweredItem, Item, OwnProcess, Stream
+from motif_jax.annotation.stream import TOGETHER, Item, OwnProcess, Stream
 from motif_jax.captions import Lookup, distinct_messages
 from motif_jax.console import print_line
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.texts import Texts, texts_of
 from motif_jax.files import json_line, keep_lines
-from motif_jax.names import ONLINE_REWARDS, find
-from motif_jax.rewards.learnt_source import Captioned, captioned_facts, load_reward
-from motif_jax.rewards.online.kinds import MAKERS, OF_CONFIG, OnlineKind, Ranking, TrainingSettings
+from motif_jax.names import ONLINE_REWARDS, find, import_named
+from motif_jax.rewards.learnt_source import load_reward
+from motif_jax.rewards.online.kinds import OF_CONFIG, OnlineKind, Ranking, TrainingSettings
 from motif_jax.rewards.online.store import REFUSED, News, Opinion, Store, join, share
 from motif_jax.rewards.section import (
+    JUDGED,
     SECTION,
     SourcesConfig,
     asks_pairs,
@@ -45,7 +46,7 @@ from motif_jax.rewards.section import (
     parse_goals,
     turn_at,
 )
-from motif_jax.rewards.source import Facts, RewardSource, Setting
+from motif_jax.rewards.source import Captioned, Facts, RewardSource, Setting, captioned_facts
 from motif_jax.rewards.statistics import RunningStats
 from motif_jax.structs import UserError, naming
 
@@ -72,7 +73,7 @@ class OnlineSource(Captioned):
         self._section: Any = config and config.policy.online
         self._turns = parse_goals(facts["goals"])
         self.store = Store(asks_pairs(facts["kind"]), facts["capacity"], is_anchored(facts))
-        self.kind = MAKERS[facts["kind"]](facts)
+        self.kind: OnlineKind = import_named(JUDGED[facts["kind"]].kind)(facts)
         self.steps = self._updates = self._asked = self._turn = 0
         self._passed: collections.deque[News] | None = None if config is None else collections.deque()
         self._opinion: Opinion | None = None  # labels new captions until the judge answers
@@ -364,25 +365,25 @@ class OnlineJudge:
         self._fetched = len(answers)
         if answers:
             with open(self._file, "a") as file:
-                file.write("".join(self._line(one, step) for one in answers))
-        for one in answers:
+                file.write("".join(self._line(item, one, step) for item, one in answers))
+        for item, one in answers:
             self._counts["cached" if one.cached else "asked"] += 1
             self._counts["tokens"] += one.answer.prompt_tokens + one.answer.output_tokens
             if not one.cached:
                 self._seconds["latency_s"].append(one.seconds)
             if one.answer.yes is None:
                 self._counts["unreadable"] += 1
-            elif (since := self._first_seen_s.pop(one.item.number, None)) is not None:
+            elif (since := self._first_seen_s.pop(item.number, None)) is not None:
                 self._seconds["age_s"].append(now - since)
-        yes = [np.nan if one.answer.yes is None else one.answer.yes for one in answers]
-        questions = np.array([one.item.number for one in answers], np.int64)
+        yes = [np.nan if one.answer.yes is None else one.answer.yes for _, one in answers]
+        questions = np.array([item.number for item, _ in answers], np.int64)
         return News(questions=questions, yes=np.array(yes, np.float64))
 
-    def _line(self, one: AnsweredItem, step: int) -> str:
-        question, said = one.item.question, one.answer.said
+    def _line(self, item: Item, one: Answered, step: int) -> str:
+        question, said = one.question, one.answer.said
         row = {"env_steps": step, "caption": question.first}
         row |= {} if question.second is None else {"other": question.second}
-        row |= {"yes": one.answer.yes, "goal": self._goal, "by": self._name, "attempt": one.item.attempt + 1}
+        row |= {"yes": one.answer.yes, "goal": self._goal, "by": self._name, "attempt": item.attempt + 1}
         row |= {"cached": True} if one.cached else {"seconds": round(one.seconds, 3)}
         row |= {"said": said if len(said) <= LONGEST else f"{said[: LONGEST // 2]} ... {said[-LONGEST // 2 :]}"}
         return json_line(row)
