@@ -7,7 +7,7 @@ is a separate argument, so that it is not compiled into the program as a constan
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -73,13 +73,45 @@ def init_state(
     return OfflineState(learnt, target, make_optimizer(settings).init(learnt), jnp.zeros((), jnp.int32))
 
 
+class Term(NamedTuple):
+    """The declaration of a sum over a batch: a term of the loss, or a metric."""
+
+    weight: float | None  # in the loss; METRIC: it is not learnt
+    count: str = STEPS  # divisor of the sum
+
+
+METRIC = None
+
+
 class Objective(NamedTuple):
     """The loss that an update minimises, as sums over a batch and their divisors."""
 
-    sums: Callable[[Weights, TranscriptBatch], Sums]  # terms of the loss and metrics, summed over a batch
-    counts: Callable[[TranscriptBatch], Sums]  # divisors of the sums over all devices and parts
-    divisor_of: Callable[[str], str]  # name of a sum -> name of its count
-    weights: dict[str, float]  # of terms in the loss
+    terms: dict[str, Term]  # all sums by name
+    sum_terms: Callable[[Weights, TranscriptBatch], Sums]
+    count: Callable[[TranscriptBatch], Sums]  # divisors, at least those of the terms
+
+    def sums(self, weights: Weights, batch: TranscriptBatch) -> Sums:
+        """Sums the terms over a batch; raises ValueError, when compiled, if other terms are declared."""
+        sums = self.sum_terms(weights, batch)
+        for name in sums.keys() ^ self.terms.keys():
+            what = "is computed, but has no weight" if name in sums else "has a weight, but is not computed"
+            raise ValueError(f"the term {name!r} {what}: {__name__}.terms_of has the weights, or METRIC, of all terms")
+        return sums
+
+    def counts(self, batch: TranscriptBatch) -> Sums:
+        """Returns the divisors of the terms."""
+        counts = self.count(batch)
+        return {term.count: counts[term.count] for term in self.terms.values()}
+
+    def zeros(self) -> Sums:
+        """Returns the sums and counts before the first batch."""
+        return {name: jnp.zeros(()) for name in (*self.terms, *(term.count for term in self.terms.values()))}
+
+    def means(self, sums: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: sums[name] / counts[term.count] for name, term in self.terms.items()}
+
+    def loss(self, means: Mapping[str, Any]) -> Any:
+        return sum(term.weight * means[name] for name, term in self.terms.items() if term.weight is not METRIC)
 
 
 def objective_of(
@@ -87,12 +119,10 @@ def objective_of(
     merge: Callable[[Weights], Weights] = lambda weights: weights,
 ) -> Objective:  # fmt: skip
     """The objective of a recipe that learns from transcripts; `merge` adds learnt low-rank additions to the weights."""
-    divisors = {"policy": TOKENS if settings.mean_over_all_tokens else LEARNT, "accuracy": LEARNT}
     return Objective(
+        terms_of(recipe, settings),
         lambda weights, batch: sum_terms(language, recipe, settings, merge(weights), batch),
         lambda batch: count(recipe, batch),
-        lambda name: divisors.get(name, STEPS),
-        weights_of(recipe, settings),
     )
 
 
@@ -104,15 +134,11 @@ def make_update(objective: Objective, settings: OfflineSettings) -> Callable[...
     """
     optimizer, parts = make_optimizer(settings), settings.num_parts
 
-    def weighted(means: Sums) -> jax.Array:
-        return jnp.asarray(sum(weight * means[name] for name, weight in objective.weights.items()))
-
     def loss_of(
         learnt: Params, target: Params, given: Params, batch: TranscriptBatch, counts: Sums
     ) -> tuple[jax.Array, Sums]:
-        sums = objective.sums(Weights(learnt, target, given), batch)
-        means = {name: value / counts[objective.divisor_of(name)] for name, value in sums.items()}
-        return weighted(means), means
+        means = objective.means(objective.sums(Weights(learnt, target, given), batch), counts)
+        return jnp.asarray(objective.loss(means)), means
 
     def update(state: OfflineState, given: Params, batch: TranscriptBatch) -> tuple[OfflineState, Sums]:
         counts = {name: jnp.maximum(value, 1.0) for name, value in total(objective.counts(batch)).items()}
@@ -132,7 +158,7 @@ def make_update(objective: Objective, settings: OfflineSettings) -> Callable[...
 
             (gradients, means), _ = jax.lax.scan(add, optax.tree.zeros_like(shapes), split)
         gradients, means = total((gradients, means))
-        loss = weighted(means)
+        loss = jnp.asarray(objective.loss(means))
         changes, optimizer_state = optimizer.update(gradients, state.optimizer, state.learnt)
         learnt = optax.apply_updates(state.learnt, changes)
         norms = {"gradient_norm": optax.tree.norm(gradients), "update_norm": optax.tree.norm(changes)}
@@ -168,27 +194,10 @@ def make_measure(objective: Objective) -> Callable[..., Any]:
     return measure
 
 
-def zero_sums(recipe: Recipe, settings: OfflineSettings) -> Sums:
-    """Returns the sums before the first batch."""
-    names = [*weights_of(recipe, settings), LEARNT, TOKENS]
-    if recipe.learns_policy:
-        names.append("accuracy")
-    if recipe.has_values:
-        names += [STEPS, "q_mean"]
-    if recipe.has_trunk:
-        names += ["value_mean", "target_mean", "advantage_mean", "positive_advantage"]
-    return {name: jnp.zeros(()) for name in names}
-
-
 def means_of(sums: dict[str, float], objective: Objective) -> dict[str, float]:
     """Returns the means and the loss from sums over any number of batches."""
-    means = {
-        name: value / max(sums[objective.divisor_of(name)], 1.0)
-        for name, value in sums.items()
-        if name not in (TOKENS, LEARNT, STEPS)
-    }
-    means["loss"] = sum(weight * means[name] for name, weight in objective.weights.items())
-    return means
+    means = objective.means(sums, {name: max(value, 1.0) for name, value in sums.items()})
+    return means | {"loss": objective.loss(means)}
 
 
 # ---- the objective of a recipe on a batch
@@ -207,15 +216,18 @@ def count(recipe: Recipe, batch: TranscriptBatch) -> Sums:
     return {name: jnp.float32(number) for name, number in counts.items()}
 
 
-def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, float]:
-    """Returns each term's weight in the loss."""
-    weights = {"policy": settings.policy_weight} if recipe.learns_policy else {}
+def terms_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, Term]:
+    """Declares all that `sum_terms` computes."""
+    terms = {}
+    if recipe.learns_policy:
+        tokens = TOKENS if settings.mean_over_all_tokens else LEARNT
+        terms = {"policy": Term(settings.policy_weight, tokens), "accuracy": Term(METRIC, LEARNT)}
     if recipe.has_values:
-        weights["q"] = settings.q_weight
-        if recipe.has_trunk:
-            weights["v"] = settings.v_weight
-        weights |= {name: weight for name, (weight, _) in token_losses(recipe, settings).items()}
-    return weights
+        terms |= {"q": Term(settings.q_weight), "q_mean": Term(METRIC)}
+    if recipe.has_trunk:
+        metrics = "value_mean", "target_mean", "advantage_mean", "positive_advantage"
+        terms |= {"v": Term(settings.v_weight)} | dict.fromkeys(metrics, Term(METRIC))
+    return terms | {name: Term(weight) for name, (weight, _) in token_losses(recipe, settings).items()}
 
 
 def sum_terms(
@@ -437,11 +449,14 @@ def restricted(language: ModelFunctions, allowed: jax.Array, temperature: float)
 
 def group_objective(language: ModelFunctions, group: GroupLearning, chunk: int) -> Objective:
     """The objective of grpo and gigpo, for a `restricted` model; `chunk`: tokens whose logits are kept at a time."""
+    names = "ratio_deviation", "clipped", "entropy"
+    terms = {"group": Term(1.0, BATCH)} | dict.fromkeys(names, Term(METRIC, BATCH))
+    if group.reference_coefficient:
+        terms["reference"] = Term(group.reference_coefficient, BATCH)
     return Objective(
+        terms,
         lambda weights, batch: group_terms(language, group, chunk, weights, batch),
         lambda batch: {BATCH: 1 / total(jnp.ones(()))},
-        lambda name: BATCH,
-        {"group": 1.0} | ({"reference": group.reference_coefficient} if group.reference_coefficient else {}),
     )
 
 
