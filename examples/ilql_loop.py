@@ -35,13 +35,12 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.wordle.world import Vocabulary, WordleWorld
 from motif_jax.envs.world import SeedStream
 from motif_jax.language.config import make_config
-from motif_jax.language.model import make_language_model
+from motif_jax.language.model import ModelFunctions, as_functions, make_language_model
 from motif_jax.offline.losses import TranscriptBatch
 from motif_jax.offline.recipes import OfflineSettings, recipe_of
 from motif_jax.offline.update import OfflineState, init_state, make_update, objective_of
-from motif_jax.offline.values import ModelFunctions
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.writing import ValueModel, ValueWriter, allowed_tokens, as_functions, play_games
+from motif_jax.policies.writing import ValueModel, ValueWriter, allowed_tokens, play_games
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer, make_batch, planner
 from motif_jax.transcripts.store import turns_of

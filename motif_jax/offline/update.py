@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import optax
 
 from motif_jax.devices.mesh import total
+from motif_jax.language.model import ModelFunctions
 from motif_jax.offline import losses, mdp
 from motif_jax.offline.losses import Sums, TranscriptBatch, Weights, in_chunks, masked_sum, next_tokens
 from motif_jax.offline.recipes import CONSERVATIVE, MARGIN, GroupLearning, OfflineSettings, Recipe
-from motif_jax.offline.values import ModelFunctions, Params, apply_head, condition, least, new_values, taken
+from motif_jax.offline.values import Params, apply_head, condition, least, new_values, taken
 from motif_jax.schedules import schedule
 from motif_jax.transcripts.render import Rows
 
@@ -95,7 +96,9 @@ class Objective(NamedTuple):
         sums = self.sum_terms(weights, batch)
         for name in sums.keys() ^ self.terms.keys():
             what = "is computed, but has no weight" if name in sums else "has a weight, but is not computed"
-            raise ValueError(f"the term {name!r} {what}: {__name__}.terms_of has the weights, or METRIC, of all terms")
+            raise ValueError(
+                f"the term {name!r} {what} ({__name__}.terms_of; METRIC: of what is not learnt)"
+            )
         return sums
 
     def counts(self, batch: TranscriptBatch) -> Sums:

@@ -35,10 +35,10 @@ from motif_jax.envs.worlds import without_nethack
 from motif_jax.files import read_json, to_plain
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
+from motif_jax.language.model import ModelFunctions
 from motif_jax.offline.losses import TranscriptBatch, Weights
 from motif_jax.offline.recipes import OfflineSection, OfflineSettings, Recipe, settings_of
 from motif_jax.offline.update import Objective, init_state, make_measure, make_update, means_of, objective_of
-from motif_jax.offline.values import ModelFunctions
 from motif_jax.pages.blocks import amount, exact, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.figures import all_metrics

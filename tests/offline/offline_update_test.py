@@ -16,11 +16,11 @@ from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
 from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.language.model import ModelFunctions
 from motif_jax.offline import update as updates
 from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
 from motif_jax.offline.recipes import OfflineSettings, ValueTerms, names, recipe_of
 from motif_jax.offline.update import count, init_state, make_measure, means_of, objective_of, sum_terms
-from motif_jax.offline.values import ModelFunctions
 from motif_jax.stages.train_values import unused_values
 
 RECORDED = [name for name in names() if not recipe_of(name).plays]  # group_loss_test.py has the others
@@ -191,8 +191,8 @@ def test_measuring_many_batches_equals_measuring_one(name):
 
 @pytest.mark.parametrize("during", ["training", "validation"])
 @pytest.mark.parametrize(("forgotten", "said"), [
-    ("its weight", "the term 'mine' is computed, but has no weight: motif_jax.offline.update.terms_of"),
-    ("to compute it", "the term 'mine' has a weight, but is not computed: motif_jax.offline.update.terms_of"),
+    ("its weight", "the term 'mine' is computed, but has no weight (motif_jax.offline.update.terms_of"),
+    ("to compute it", "the term 'mine' has a weight, but is not computed (motif_jax.offline.update.terms_of"),
 ])  # fmt: skip
 def test_a_term_that_is_only_computed_or_only_weighted_is_refused(monkeypatch, forgotten, said, during):
     recipe, (value_terms, terms_of) = recipe_of("ilql"), (updates.value_terms, updates.terms_of)

@@ -16,11 +16,10 @@ from motif_jax.files import make_anew, remove_folder
 from motif_jax.language.adapt import activation_bytes, bytes_of, new_additions, print_memory
 from motif_jax.language.config import FOLDER, MODEL, LanguageConfig, make_config
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser, write_language_model
-from motif_jax.language.model import Types, make_language_model
+from motif_jax.language.model import Types, as_functions, make_language_model
 from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.recipes import OfflineSection, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import init_state
-from motif_jax.policies.writing import as_functions
 from motif_jax.run import StageRun
 from motif_jax.stages.collect import report_transcripts
 from motif_jax.stages.offline import (
