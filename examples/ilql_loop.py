@@ -36,9 +36,8 @@ from motif_jax.envs.wordle.world import Vocabulary, WordleWorld
 from motif_jax.envs.world import SeedStream
 from motif_jax.language.config import make_config
 from motif_jax.language.model import ModelFunctions, as_functions, make_language_model
-from motif_jax.offline.losses import TranscriptBatch
 from motif_jax.offline.recipes import OfflineSettings, recipe_of
-from motif_jax.offline.update import OfflineState, init_state, make_update, objective_of
+from motif_jax.offline.update import OfflineState, TranscriptBatch, init_state, make_update, objective_of
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import ValueModel, ValueWriter, allowed_tokens, play_games
 from motif_jax.tokens import LetterTokeniser

@@ -33,8 +33,8 @@ from motif_jax.language.hub import read_language_model, read_model_tokeniser
 from motif_jax.language.model import PrefixState, Types, as_functions, repeat_rows
 from motif_jax.language.packing import pad_rows
 from motif_jax.offline import mdp, values
-from motif_jax.offline.losses import Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
+from motif_jax.offline.update import Replies
 from motif_jax.offline.values import ShiftArguments
 from motif_jax.policies.decoding import KINDS, SHARED, Decoding, check_decoding
 from motif_jax.structs import ArraySpec, Episode, UserError, legible

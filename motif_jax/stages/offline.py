@@ -36,9 +36,17 @@ from motif_jax.files import read_json, to_plain
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
 from motif_jax.language.model import ModelFunctions
-from motif_jax.offline.losses import TranscriptBatch, Weights
 from motif_jax.offline.recipes import OfflineSection, OfflineSettings, Recipe, settings_of
-from motif_jax.offline.update import Objective, init_state, make_measure, make_update, means_of, objective_of
+from motif_jax.offline.update import (
+    Objective,
+    TranscriptBatch,
+    Weights,
+    init_state,
+    make_measure,
+    make_update,
+    means_of,
+    objective_of,
+)
 from motif_jax.pages.blocks import amount, exact, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.figures import all_metrics
@@ -330,8 +338,6 @@ class Learner:
     title: str  # in the report
     config: Any
     section: Any
-    identity: dict[str, Any]  # what a checkpoint must share for training to resume from it
-    metadata: dict[str, Any]  # more that is saved in every checkpoint, which can then be used alone
 
     def __init__(
         self, config: Experiment, session: Session, recipe: Recipe, transcripts: Transcripts, parts: LanguageParts,
@@ -354,6 +360,7 @@ class Learner:
         key, trunk = jax.random.key(config.seed), self.start if trunk is None else trunk
         state = init_state(key, parts.language, recipe, self.settings, self.start, trunk, bias)
         self.state = jax.tree.map(np.asarray, state)  # before the first update, the same on every host
+        # What a checkpoint must share for training to resume from it, and what makes that it can be used alone.
         self.identity = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser)}
         self.metadata = {
             "model": to_record(parts.config), "recipe": recipe.name, "config": to_plain(config),
@@ -372,16 +379,16 @@ class Learner:
 
     @functools.cached_property
     def update(self) -> Any:
-        objective = objective_of(self.parts.language, self.recipe, self.settings, self.parts.merge)
-        return map_update(make_update(objective, self.settings), self.mesh, batch_axis=0, num_constants=1)
-
-    @functools.cached_property
-    def validated(self) -> Objective:
-        return objective_of(self.parts.language, self.recipe.validation, self.settings, self.parts.merge)
+        update = make_update(self.objective(self.recipe), self.settings)
+        return map_update(update, self.mesh, batch_axis=0, num_constants=1)
 
     @functools.cached_property
     def measure(self) -> Any:
-        return map_update(make_measure(self.validated), self.mesh, batch_axis=0, num_constants=2)
+        measure = make_measure(self.objective(self.recipe.validation))
+        return map_update(measure, self.mesh, batch_axis=0, num_constants=2)
+
+    def objective(self, recipe: Recipe) -> Objective:
+        return objective_of(self.parts.language, recipe, self.settings, self.parts.merge)
 
     def num_steps(self, epoch: int) -> int:
         """The number of updates of an epoch."""
@@ -397,10 +404,11 @@ class Learner:
 
     def evaluate(self, state: Any) -> dict[str, float]:
         """Means of all terms over the validation episodes, LOSS among them; every host calls it."""
-        sums = replicate(self.validated.zeros(), self.mesh)
+        objective = self.objective(self.recipe.validation)
+        sums = replicate(objective.zeros(), self.mesh)
         for step in range(len(self.validation)):
             sums = self.measure(sums, state, self.given, self.batch(self.validation, VALIDATION, step))
-        return means_of({name: float(value) for name, value in jax.device_get(sums).items()}, self.validated)
+        return means_of({name: float(value) for name, value in jax.device_get(sums).items()}, objective)
 
     def rank(self, figures: dict[str, float]) -> float:
         """The rank of a state with these figures among the checkpoints; lower is better."""

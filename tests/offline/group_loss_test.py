@@ -18,9 +18,17 @@ from benchmarks.peers.processes import PeerError, install
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.worlds import make_world
 from motif_jax.language.model import ModelFunctions, as_functions
-from motif_jax.offline.losses import Play, TranscriptBatch, Weights, next_tokens
 from motif_jax.offline.recipes import GroupLearning, OfflineSettings, recipe_of
-from motif_jax.offline.update import group_objective, init_state, make_update, restricted
+from motif_jax.offline.update import (
+    Play,
+    TranscriptBatch,
+    Weights,
+    group_objective,
+    init_state,
+    make_update,
+    next_tokens,
+    restricted,
+)
 from motif_jax.policies.decoding import Decoding
 from motif_jax.policies.writing import NOT_WRITTEN, Played, ValueWriter, play_tokens
 from motif_jax.stages.train_values.learning import advantages, as_batch, weights

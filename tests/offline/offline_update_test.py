@@ -18,9 +18,18 @@ from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.language.model import ModelFunctions
 from motif_jax.offline import update as updates
-from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
 from motif_jax.offline.recipes import OfflineSettings, ValueTerms, names, recipe_of
-from motif_jax.offline.update import count, init_state, make_measure, means_of, objective_of, sum_terms
+from motif_jax.offline.update import (
+    Replies,
+    TranscriptBatch,
+    Weights,
+    count,
+    init_state,
+    make_measure,
+    means_of,
+    objective_of,
+    sum_terms,
+)
 from motif_jax.stages.train_values import unused_values
 
 RECORDED = [name for name in names() if not recipe_of(name).plays]  # group_loss_test.py has the others

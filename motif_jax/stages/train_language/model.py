@@ -21,24 +21,17 @@ from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.recipes import OfflineSection, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import init_state
 from motif_jax.run import StageRun
+from motif_jax.stages import offline
 from motif_jax.stages.collect import report_transcripts
-from motif_jax.stages.offline import (
-    Done,
-    LanguageParts,
-    Learner,
-    open_session,
-    read_state,
-    resume,
-    write_summary,
-)
+from motif_jax.stages.offline import Done, LanguageParts, Learner
 from motif_jax.stages.train_language import (
     BUILT_IN,
     CloningConfig,
     LanguageSection,
     TranscriptsConfig,
     check_prompts,
+    check_tokeniser,
     check_trained,
-    check_words,
 )
 from motif_jax.structs import UserError, naming
 from motif_jax.tokens import Tokeniser, write_tokeniser
@@ -89,7 +82,7 @@ def make_renderer(
     prompts = are_decision_points(transcripts) or (imported is not None and imported.prompts)
     if prompts:
         check_prompts(template)
-    check_words(tokeniser, template)
+    check_tokeniser(tokeniser, template)
     return Renderer(
         transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount, apart=prompts, keep_end=keep == "end"
     )
@@ -166,12 +159,12 @@ def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
 def train(config: CloningConfig, workdir: Path) -> None:
     """Trains the model on the workdir's transcripts, or resumes an earlier run."""
     section, recipe = config.train_language, recipe_of(config.train_language.recipe)
-    with open_session(config, section, workdir, STAGE, FOLDER) as session:
+    with offline.open_session(config, section, workdir, STAGE, FOLDER) as session:
         transcripts = open_transcripts(config, workdir, session.hosts)
         parts = make_parts(config.language, transcripts, section, config.seed, recipe=recipe)
         renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template, keep=section.keep)
         learner = Cloning(config, session, recipe, transcripts, parts, renderer)
-        with resume(learner, session) as training:
+        with offline.resume(learner, session) as training:
             session.stage.bind(config)
             training.run()
         if session.stage.writes:
@@ -190,11 +183,11 @@ class Cloning(Learner):
 
 def finish(stage: StageRun, learner: Cloning, done: Done) -> None:
     """Writes the best model, the report's part and the summary, and prints a line."""
-    number, state = read_state(stage, learner, "best")
+    number, state = offline.read_state(stage, learner, "best")
     params = learner.parts.whole(state.learnt)["policy"]
     write_model(stage.path / MODEL, learner.parts, params)
     size = sum(array.size for array in jax.tree.leaves(params))
-    write_summary(stage, learner, done, {"checkpoint": number, "parameters": size})
+    offline.write_summary(stage, learner, done, {"checkpoint": number, "parameters": size})
     best = f"{done.best['valid_loss']:.4f} per token of the agent, {done.best['valid_accuracy']:.1%} of them predicted"
     reads = f"motif_jax.load_language reads {str(stage.path / MODEL)!r}"
     print_line(f"{STAGE}: {done.steps:,} updates, {size:,} parameters; best validation loss {best}; {reads}")

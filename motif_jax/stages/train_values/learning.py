@@ -31,10 +31,17 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import checkpoint_steps
 from motif_jax.language.config import find_trained
 from motif_jax.learner.losses import relative
-from motif_jax.offline.losses import Play, Replies, TranscriptBatch
 from motif_jax.offline.rankings import Rankings, best_texts, make_readers, ranks
 from motif_jax.offline.recipes import GroupLearning, OfflineSettings, Recipe, recipe_of, settings_of
-from motif_jax.offline.update import OfflineState, group_objective, make_update, restricted
+from motif_jax.offline.update import (
+    OfflineState,
+    Play,
+    Replies,
+    TranscriptBatch,
+    group_objective,
+    make_update,
+    restricted,
+)
 from motif_jax.pages.blocks import quoted, table
 from motif_jax.policies import writing
 from motif_jax.policies.decoding import Decoding, decoding_in_training
@@ -84,7 +91,7 @@ def train(config: ValuesConfig, workdir: Path) -> None:
         learner.metadata["mean_return"] = float(transcripts.returns().mean())
         learner.metadata["emitted"] = renderer.emitted().tolist()  # tokens that decoding may write
         if stage.writes:
-            report_lost(recipe, renderer, learner.model.renderer.stop, section)
+            report_lost(recipe, renderer, learner.writer.model.renderer.stop, section)
         if learner.plays_games:
             learner.writer.check(learner.decoding)
         with offline.resume(learner, session) as training:
@@ -112,15 +119,16 @@ class Values(offline.Learner):
     section: ValuesSection
 
     @functools.cached_property
-    def model(self) -> ValueModel:
-        """The policy at the start of training, without values."""
+    def writer(self) -> ValueWriter:
+        """Writes with the policy at the start of training, without values, until it gets others."""
         parts, section = self.parts, self.section
         live = LiveRenderer(parts.tokeniser, TEMPLATES[self.config.transcripts.template])
         allowed = allowed_tokens(parts.config.vocabulary, self.renderer.emitted(), live)
-        return ValueModel(
+        model = ValueModel(
             parts.config, parts.graph, parts.params, {}, {}, self.recipe, parts.tokeniser, live, allowed,
             section.reward_scale, (section.value_min, section.value_max),
         )  # fmt: skip
+        return ValueWriter(model, as_drawn=self.recipe.plays)
 
     def batch(self, plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
         """The batch, with replies if the recipe needs them: they depend on the seed, the batch and the row's number."""
@@ -136,7 +144,7 @@ class Values(offline.Learner):
     @functools.cached_property
     def sample_replies(self) -> Any:
         """See `writing.make_replies`; the number of texts is the last argument."""
-        model, allowed = self.model, jnp.asarray(self.model.allowed)
+        model, allowed = self.writer.model, jnp.asarray(self.writer.model.allowed)
         count, length = self.section.replies, self.config.decoding.max_tokens
 
         def sample(policy: Any, rows: Rows, keys: jax.Array, max_texts: int) -> Replies:
@@ -148,10 +156,6 @@ class Values(offline.Learner):
     @property
     def plays_games(self) -> bool:
         return self.stage.writes and self.section.games > 0
-
-    @functools.cached_property
-    def writer(self) -> ValueWriter:
-        return ValueWriter(self.model, as_drawn=self.recipe.plays)
 
     @property
     def decoding(self) -> Decoding:
@@ -295,7 +299,7 @@ class Playing(Values):
     @functools.cached_property
     def update(self) -> Any:
         temperature = self.config.decoding.temperature
-        language = restricted(self.parts.language, jnp.asarray(self.model.allowed), temperature)
+        language = restricted(self.parts.language, jnp.asarray(self.writer.model.allowed), temperature)
         update = make_update(group_objective(language, self.settings, self.section.chunk), self.settings)
         return map_update(update, self.mesh, batch_axis=0, num_constants=1)
 
