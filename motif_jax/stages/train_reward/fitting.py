@@ -91,9 +91,8 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
         stage.bind(config)
         print_line(f"{STAGE}: compiling the first update")
         progress, started = Progress(STAGE, section.num_epochs, "epochs", first), time.monotonic()
-        with stage.metrics(
-            "epoch", first if history else -1, section.tensorboard, section.wandb, config, "reward"
-        ) as metrics:
+        start = first if history else -1
+        with stage.metrics("epoch", start, section.tensorboard, section.wandb, config, "reward") as metrics:
             assert metrics
             for epoch in range(first, max(first, section.num_epochs) + 1):
                 if epoch > first:
@@ -104,8 +103,8 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                 values, rewards = value_pairs(model, state.params, data)
                 if not np.isfinite(rewards).all():
                     raise UserError(f"the rewards are not finite after epoch {epoch}; {REMEDY}")
-                if epoch == first and history:
-                    continue  # the checkpoint's epoch is measured
+                if epoch == start:  # the checkpoint's epoch is measured
+                    continue
                 row = measure(rewards, data, jax.device_get(state.sums)) | {"epoch": epoch}
                 history.append(row | {"seconds": round(time.monotonic() - started, 2)})
                 metrics.write(epoch, history[-1])
