@@ -116,7 +116,7 @@ class Term(NamedTuple):
     """The declaration of a sum over a batch: a term of the loss, or a metric."""
 
     weight: float | None  # in the loss; METRIC: it is not learnt
-    count: str = STEPS  # divisor of the sum
+    divisor: str = STEPS  # the count by which the sum is divided
 
 
 METRIC = None
@@ -142,7 +142,7 @@ class Objective(NamedTuple):
         return {name: jnp.zeros(()) for name in (*self.terms, STEPS, LEARNT, TOKENS)}
 
     def means(self, sums: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: sums[name] / counts[term.count] for name, term in self.terms.items()}
+        return {name: sums[name] / counts[term.divisor] for name, term in self.terms.items()}
 
     def loss(self, means: Mapping[str, Any]) -> Any:
         return sum(term.weight * means[name] for name, term in self.terms.items() if term.weight is not METRIC)
