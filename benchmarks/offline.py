@@ -30,13 +30,12 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.worlds import make_world
 from motif_jax.language import generation
 from motif_jax.language.config import make_config
-from motif_jax.language.model import make_language_model
-from motif_jax.offline.losses import TranscriptBatch
+from motif_jax.language.model import as_functions, make_language_model
 from motif_jax.offline.recipes import OfflineSettings, recipe_of
-from motif_jax.offline.update import init_state, make_update, objective_of
+from motif_jax.offline.update import TranscriptBatch, init_state, make_update, objective_of
 from motif_jax.offline.values import apply_head, least
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.writing import ValueModel, ValueWriter, allowed_tokens, as_functions
+from motif_jax.policies.writing import ValueModel, ValueWriter, allowed_tokens
 from motif_jax.tokens import LetterTokeniser, Tokeniser
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer, make_batch, plan_buckets, planner
 from motif_jax.transcripts.store import turns_of

@@ -7,45 +7,47 @@ It prints the return of the recorded games, losses, and the mean return of new g
 with beta 0 and -2.95 with beta 4. The recorded player repeats earlier guesses six times out of ten, and the clone
 (beta 0) imitates this; the values correct it.
 
-Left out (and where it is): the other recipes (`offline/recipes.py`: CQL, AWAC, values of whole utterances), packed
-rows of several episodes, pretrained models, beam search and reranking, validation and the choice of a checkpoint,
-resuming, several devices, intervals over seeds. `configs/ilql_quickstart.py` has all of this, with 40 words.
+A state is all tokens so far, an action the next token of the agent. Q follows the reward and V of the next state, V a
+high expectile of Q over the recorded actions, and CQL's term keeps Q of other tokens low: `sum_terms` in
+`offline/update.py`, of which the recipe `bc` has the cross-entropy alone. The functions are those of the stages
+train_language and train_values, whose loop is in `stages/offline.py`.
+
+Left out (and where it is): the other recipes (`offline/recipes.py`: CQL, AWAC, values of whole utterances), pretrained
+models, beam search and reranking, validation and the choice of a checkpoint, resuming, intervals over seeds.
+`configs/ilql_quickstart.py` has all of this, with 40 words.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 from flax import nnx
 
 from motif_jax.actors.recorder import play_episodes
+from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.wordle.world import Vocabulary, WordleWorld
 from motif_jax.envs.world import SeedStream
-from motif_jax.language.config import LanguageConfig, make_config
-from motif_jax.language.model import make_language_model
-from motif_jax.offline import losses, mdp
-from motif_jax.offline.losses import masked_sum, next_tokens
-from motif_jax.offline.recipes import recipe_of
-from motif_jax.offline.values import apply_head, new_head, taken
+from motif_jax.language.config import make_config
+from motif_jax.language.model import ModelFunctions, as_functions, make_language_model
+from motif_jax.offline.recipes import OfflineSettings, recipe_of
+from motif_jax.offline.update import OfflineState, TranscriptBatch, init_state, make_update, objective_of
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.writing import ValueModel, ValueWriter, allowed_tokens, as_functions, play_games
+from motif_jax.policies.writing import ValueModel, ValueWriter, allowed_tokens, play_games
 from motif_jax.tokens import LetterTokeniser
-from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer, Rows
+from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer, make_batch, planner
 from motif_jax.transcripts.store import turns_of
 
 PLAYER = "repeat*0.6+candidate*0.4"  # repeats a guess, or takes a word that fits all colours so far
-WIDTH, BATCH, LONGEST = 64, 32, 80  # of the network; episodes of a batch; tokens of an episode
-DISCOUNT, EXPECTILE, POLYAK, CONSERVATIVE = 0.99, 0.8, 0.05, 0.01
+WIDTH, BATCH, LONGEST = 64, 32, 80  # of the network; rows of a batch; tokens of a row
+SETTINGS = OfflineSettings(learning_rate=1e-3, expectile=0.8, polyak=0.05)
 BETAS = (0.0, 1.0, 4.0, 16.0)  # of the evaluation
-Params = Any
-Update = Callable[[Any, Rows], tuple[Any, dict[str, jax.Array]]]
 
 
 class ShortWordle(WordleWorld):
@@ -58,110 +60,38 @@ class ShortWordle(WordleWorld):
 # ---- 1. recorded conversations
 
 
-def batches(renderer: Renderer, episodes: int) -> Iterator[Rows]:
-    """Rows of tokens, an episode each, with masks and rewards, in random order for ever. [B, T] each"""
-    rng = np.random.default_rng(0)
-    while True:
-        order = rng.permutation(episodes)
-        for start in range(0, episodes - BATCH + 1, BATCH):
-            yield renderer.rows(order[start : start + BATCH], LONGEST)
+def batches(renderer: Renderer, episodes: int) -> Iterator[TranscriptBatch]:
+    """Rows of tokens with masks and rewards, epoch after epoch. [B, T] each"""
+    plan = planner(renderer, np.arange(episodes), packed=True, max_length=LONGEST, batch_rows=BATCH, seed=0)
+    for epoch in itertools.count():
+        planned = plan(epoch)
+        for step in range(len(planned)):
+            yield TranscriptBatch(make_batch(renderer, planned, step))
 
 
-# ---- 2. the losses
+# ---- 2. the updates: of the policy, then of Q and V on a trunk that begins as the policy
 
 
-class Network:
-    """A small language model of letters, with its functions of parameters."""
-
-    def __init__(self, tokeniser: LetterTokeniser):
-        """Initialises the parameters."""
-        self.config: LanguageConfig = make_config("gpt2", tokeniser.size, WIDTH, 2, 4, eos_token_id=tokeniser.end_id,
-                                                  pad_token_id=0, n_positions=LONGEST)  # fmt: skip
-        self.graph, self.params = nnx.split(make_language_model(self.config, seed=0))
-        self.language = as_functions(self.graph, self.config)
-
-
-def clone_loss(network: Network, params: Params, rows: Rows) -> tuple[jax.Array, dict[str, jax.Array]]:
-    """Cross-entropy of the agent's tokens; what the game says is read and not learnt."""
-    logits = network.language.logits(params, network.language.hidden(params, rows.tokens, rows.segments, None))
-    loss = masked_sum(losses.cross_entropy(logits, next_tokens(rows)), rows.is_action) / rows.is_action.sum()
-    return loss, {"loss": loss}
-
-
-def value_loss(
-    network: Network, learnt: Params, target: Params, rows: Rows
-) -> tuple[jax.Array, dict[str, jax.Array]]:  # fmt: skip
-    """The losses of V and of two Q: a state is all tokens so far, an action the next token of the agent."""
-    steps, action = mdp.token_steps(rows), next_tokens(rows)  # [B, T] each
-    hidden = network.language.hidden(learnt["trunk"], rows.tokens, rows.segments, None)
-    q_all = [apply_head(head, hidden) for head in learnt["q"]]  # [B, T, V] each
-    values = apply_head(learnt["v"], hidden)[..., 0]  # [B, T]
-    slow = network.language.hidden(target["trunk"], rows.tokens, rows.segments, None)
-    target_q = jnp.minimum(*[taken(apply_head(head, slow), action) for head in target["q"]])
-
-    # Q follows the reward and V of the next state; V follows a high expectile of Q over the recorded actions.
-    following = jnp.take_along_axis(values, steps.next_state, 1)
-    y = jax.lax.stop_gradient(losses.bootstrap(steps.reward, jnp.float32(steps.terminal), following, DISCOUNT))
-    terms = {
-        "q": sum(optax.squared_error(taken(q, action), y) for q in q_all),
-        "v": losses.expectile_loss(jnp.take_along_axis(values, steps.state, 1), target_q, EXPECTILE),
-        "conservative": CONSERVATIVE * sum(losses.cross_entropy(q, action) for q in q_all),
-    }
-    means = {name: masked_sum(term, steps.mask) / steps.mask.sum() for name, term in terms.items()}
-    return jnp.asarray(sum(means.values())), means
-
-
-# ---- 3. the updates
-
-
-def train(title: str, update: Update, state: Any, rows: Iterator[Rows], steps: int) -> Any:
-    """Applies an update again and again, and prints its losses; returns the last state."""
+def learn(
+    name: str, settings: OfflineSettings, language: ModelFunctions, policy: Any, bias: float,
+    rows: Iterator[TranscriptBatch], steps: int,
+) -> OfflineState:  # fmt: skip
+    """Learns by the recipe of this name from the parameters `policy` on. `bias`: where values begin."""
+    recipe, mesh = recipe_of(name), make_mesh()
+    update = make_update(objective_of(language, recipe, settings), settings)
+    update = map_update(update, mesh, batch_axis=0, num_constants=1)
+    state = init_state(jax.random.key(0), language, recipe, settings, policy, policy, bias)
+    state, given = replicate((state, {} if recipe.learns_policy else {"policy": policy}), mesh)
     start = time.monotonic()
-    for step in range(1, steps + 1):
-        state, means = update(state, next(rows))
+    for step, batch in zip(range(1, steps + 1), rows, strict=False):
+        state, metrics = update(state, given, shard(batch, mesh))
         if step in (1, steps) or step % 100 == 0:
-            shown = ", ".join(f"{name} {float(mean):.3f}" for name, mean in means.items())
-            print(f"{title}, update {step:,} ({time.monotonic() - start:.0f} s): {shown}")
-    return state
+            shown = ", ".join(f"{term} {float(mean):.3f}" for term, mean in metrics.items() if "norm" not in term)
+            print(f"{name}, update {step:,} ({time.monotonic() - start:.0f} s): {shown}")
+    return jax.device_get(state)
 
 
-def clone(network: Network, rows: Iterator[Rows], steps: int) -> Params:
-    """Trains the policy: a model of what the recorded player says."""
-    optimizer = optax.adam(2e-3)
-
-    @jax.jit
-    def update(state: Any, rows: Rows) -> Any:
-        params, opt_state = state
-        gradients, means = jax.grad(lambda params: clone_loss(network, params, rows), has_aux=True)(params)
-        changes, opt_state = optimizer.update(gradients, opt_state)
-        return (optax.apply_updates(params, changes), opt_state), means
-
-    return train("clone", update, (network.params, optimizer.init(network.params)), rows, steps)[0]
-
-
-def learn_values(network: Network, policy: Params, bias: float, rows: Iterator[Rows], steps: int) -> Any:
-    """Trains Q and V on a trunk that begins as the policy; returns what is learnt, and the targets."""
-    keys, vocabulary = jax.random.split(jax.random.key(0), 3), network.config.vocabulary
-    q = [new_head(key, WIDTH, vocabulary, bias) for key in keys[:2]]
-    learnt = {"trunk": policy, "q": q, "v": new_head(keys[2], WIDTH, 1, bias)}
-    target = {"trunk": policy, "q": q}
-    optimizer = optax.adam(1e-3)
-
-    @jax.jit
-    def update(state: Any, rows: Rows) -> Any:
-        learnt, target, opt_state = state
-        slope = jax.grad(lambda learnt: value_loss(network, learnt, target, rows), has_aux=True)
-        gradients, means = slope(learnt)
-        changes, opt_state = optimizer.update(gradients, opt_state)
-        learnt = optax.apply_updates(learnt, changes)
-        newest = {name: learnt[name] for name in target}
-        target = jax.tree.map(lambda slow, fast: (1 - POLYAK) * slow + POLYAK * fast, target, newest)
-        return (learnt, target, opt_state), means
-
-    return train("values", update, (learnt, target, optimizer.init(learnt)), rows, steps)[:2]
-
-
-# ---- 4. play: the policy's logits plus beta (Q - V)
+# ---- 3. play: the policy's logits plus beta (Q - V)
 
 
 def evaluate(world: WordleWorld, writer: ValueWriter, beta: float, games: int) -> float:
@@ -172,7 +102,7 @@ def evaluate(world: WordleWorld, writer: ValueWriter, beta: float, games: int) -
 
 
 def main() -> None:
-    """Runs the four parts one after another."""
+    """Runs the parts one after another."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", type=int, default=10_000, help="that are recorded")
     parser.add_argument("--clone", type=int, default=500, help="updates of the policy")
@@ -189,14 +119,17 @@ def main() -> None:
     turns, template = turns_of(games), TEMPLATES["marks"]
     tokeniser = LetterTokeniser.from_texts(turns.texts)
     renderer, live = Renderer(turns, tokeniser, template), LiveRenderer(tokeniser, template)
-    network, rows = Network(tokeniser), batches(renderer, given.games)
-    policy = clone(network, rows, given.clone)
-    learnt, target = learn_values(network, policy, recorded / 2, rows, given.values)
+    network = make_config("gpt2", tokeniser.size, WIDTH, 2, 4, eos_token_id=tokeniser.end_id, pad_token_id=0,
+                          n_positions=LONGEST)  # fmt: skip
+    graph, params = nnx.split(make_language_model(network, seed=0))
+    language, rows = as_functions(graph, network), batches(renderer, given.games)
+    faster = replace(SETTINGS, learning_rate=2e-3)
+    policy = learn("bc", faster, language, params, 0.0, rows, given.clone).learnt["policy"]
+    values = learn("ilql", SETTINGS, language, policy, recorded / 2, rows, given.values)
 
-    allowed = allowed_tokens(network.config.vocabulary, renderer.emitted(), live)
-    online = {name: learnt[name] for name in ("trunk", "v")}
-    model = ValueModel(network.config, network.graph, policy, target, online, recipe_of("ilql"), tokeniser, live,
-                       allowed)  # fmt: skip
+    allowed = allowed_tokens(network.vocabulary, renderer.emitted(), live)
+    online = {name: values.learnt[name] for name in ("trunk", "v")}
+    model = ValueModel(network, graph, policy, values.target, online, recipe_of("ilql"), tokeniser, live, allowed)
     writer = ValueWriter(model)  # one compiled program for every beta
     for beta in BETAS:
         print(f"beta {beta:g}: mean return {evaluate(world, writer, beta, given.evaluate):.2f}")

@@ -22,7 +22,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
@@ -37,16 +36,7 @@ from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model
 from motif_jax.rewards.learnt_source import LearntSource, Mix, Reward
-from motif_jax.rewards.preference import (
-    PairBatches,
-    epoch_order,
-    make_batches,
-    make_reward_model,
-    make_value,
-    pair_loss,
-    split_rows,
-    value_captions,
-)
+from motif_jax.rewards.preference import epoch_order, make_batches, make_model, split_rows, value_captions
 from motif_jax.rewards.statistics import compare, summarise_values
 
 ENV = {"world": "nethack", "task": "score", "max_episode_steps": 500}
@@ -93,36 +83,20 @@ def annotate(captions: CaptionTable, pairs: np.ndarray) -> np.ndarray:
 
 def train_reward(captions: CaptionTable, pairs: np.ndarray, target: np.ndarray, epochs: int) -> Reward:
     """Trains the reward network on P(second is better), and normalises it over the training data."""
-    table = jnp.asarray(captions.messages)
     ids, split = pairs[..., None], split_rows(np.arange(len(pairs)), 0.2, seed=0)  # moments of one step. [N, 2, 1]
-    apply, params = make_reward_model(OPTIONS, seed=0)
-    optimizer = optax.adam(5e-4)
-    opt_state = optimizer.init(params)
-
-    def loss_of(params: Any, batch: PairBatches) -> jax.Array:
-        rewards = apply(params, {"message": table[batch.captions]})[batch.shows]  # [B, 2, 1]
-        return (pair_loss(rewards, batch.target) * batch.weight).sum() / batch.weight.sum()
-
-    @jax.jit
-    def update(params: Any, opt_state: Any, batch: PairBatches) -> tuple[Any, Any, jax.Array]:
-        loss, gradients = jax.value_and_grad(loss_of)(params, batch)
-        updates, opt_state = optimizer.update(gradients, opt_state)
-        return optax.apply_updates(params, updates), opt_state, loss
-
-    value = make_value(apply)
+    model = make_model(OPTIONS, 5e-4, captions.messages, make_mesh())  # the loss is `preference.pair_loss`
+    state = model.init(0)
     for epoch in range(epochs + 1):
-        values = value_captions(value, params, table)  # [U]
+        values = value_captions(model.value, state.params, model.table)  # [U]
         found = compare(values[pairs[split.validation]], target[split.validation])
         print(f"epoch {epoch}: validation loss {found['loss']:.3f}, accuracy {found['accuracy']:.1%}")
         if epoch == epochs:
             break
-        batches = make_batches(epoch_order(split.train, 0, epoch), ids, target, 1024, 1, least_items=512)
-        for step in range(len(batches.captions)):
-            batch = jax.tree.map(lambda array, step=step: array[step, 0], batches)
-            params, opt_state, _ = update(params, opt_state, batch)
+        order = epoch_order(split.train, 0, epoch)
+        state = model.learn(state, make_batches(order, ids, target, 1024, model.mesh.size, least_items=512))
 
     counts = np.bincount(pairs[split.train].reshape(-1), minlength=len(values))
-    reward = Reward(OPTIONS, params, summarise_values(values, counts), captions.messages, counts, {})
+    reward = Reward(OPTIONS, state.params, summarise_values(values, counts), captions.messages, counts, {})
     for title, found in (("highest", reward.top(5)), ("lowest", reward.bottom(5))):
         print(f"{title} rewards: " + "; ".join(f"{one.value:.1f} {one.text!r}" for one in found))
     return reward

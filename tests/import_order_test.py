@@ -39,7 +39,7 @@ ARROWS = {
     "networks": {"envs"},
     "language": {"devices"},
     "learner": {"devices", "envs", "networks"},
-    "offline": {"devices", "transcripts"},
+    "offline": {"devices", "language", "transcripts"},
     "preferences": set(),
     "transcripts": set(),
     "annotation": {"envs", "language", "preferences"},

@@ -33,12 +33,13 @@ from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import tables
+from motif_jax.language.model import as_functions
 from motif_jax.networks.images import elu
 from motif_jax.networks.policy import GENERAL_CORE
 from motif_jax.offline.recipes import OfflineSettings
 from motif_jax.offline.update import group_objective, init_state, make_update, restricted
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.writing import NOT_WRITTEN, ValueWriter, as_functions, play_tokens
+from motif_jax.policies.writing import NOT_WRITTEN, ValueWriter, play_tokens
 from motif_jax.stages.train_values.learning import as_batch
 from motif_jax.structs import ArraySpec
 from motif_jax.tokens import LetterTokeniser

@@ -29,11 +29,11 @@ from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
-from motif_jax.offline.losses import TranscriptBatch
+from motif_jax.language.model import as_functions
 from motif_jax.offline.recipes import OfflineSettings
-from motif_jax.offline.update import init_state, make_update, objective_of
+from motif_jax.offline.update import TranscriptBatch, init_state, make_update, objective_of
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.writing import Reply, ValueModel, ValueWriter, allowed_tokens, as_functions, play_games
+from motif_jax.policies.writing import Reply, ValueModel, ValueWriter, allowed_tokens, play_games
 from motif_jax.tokens import LetterTokeniser
 from motif_jax.transcripts.render import TEMPLATES, LiveRenderer, Renderer
 from motif_jax.transcripts.store import turns_of

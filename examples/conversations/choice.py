@@ -26,10 +26,11 @@ import numpy as np
 
 from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
-from motif_jax.offline.losses import next_tokens
+from motif_jax.language.model import as_functions
+from motif_jax.offline.update import next_tokens
 from motif_jax.offline.values import ShiftArguments, apply_head, taken, target_q
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.writing import ValueWriter, as_functions, list_values, play_games, read_values
+from motif_jax.policies.writing import ValueWriter, list_values, play_games, read_values
 from motif_jax.transcripts.render import TEMPLATES, Renderer
 from motif_jax.transcripts.store import Transcripts
 

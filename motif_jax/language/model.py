@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -594,3 +595,30 @@ def make_language_model(
     """A new model. If `seed` is None, parameters are shapes only."""
     make = functools.partial(EncoderDecoder if config.is_encoder_decoder else Decoder, config, types, remat)
     return nnx.eval_shape(lambda: make(rngs=nnx.Rngs(0))) if seed is None else make(rngs=nnx.Rngs(seed))
+
+
+# ---- a decoder as functions of its parameters, for updates
+
+
+class ModelFunctions(NamedTuple):
+    """A language model, as functions of its parameters."""
+
+    # (parameters, tokens [B, T], segments [B, T], addition to the embeddings: [B, T, width] or None) -> hidden
+    # states [B, T, width]. Tokens attend to earlier tokens of their segment; segment 0 is padding.
+    hidden: Callable[[Any, jax.Array, jax.Array, jax.Array | None], jax.Array]
+    logits: Callable[[Any, jax.Array], jax.Array]  # (parameters, hidden [..., width]) -> [..., vocabulary] float32
+    width: int
+    vocabulary: int
+    decoder: Callable[[Any], Decoder] | None = None  # to read token by token
+
+
+def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
+    """A decoder as functions of its parameters."""
+
+    def decoder(params: Any) -> Any:
+        return nnx.merge(graph, params)
+
+    return ModelFunctions(
+        lambda params, *inputs: decoder(params)(*inputs), lambda params, hidden: decoder(params).logits(hidden),
+        config.width, config.vocabulary, decoder,
+    )  # fmt: skip

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from motif_jax.language.model import ModelFunctions
 from motif_jax.offline import mdp
-from motif_jax.offline.losses import next_tokens
-from motif_jax.offline.update import OfflineState
-from motif_jax.offline.values import ModelFunctions, Params, apply_head, least, taken
+from motif_jax.offline.update import OfflineState, next_tokens
+from motif_jax.offline.values import Params, apply_head, least, taken
 from motif_jax.transcripts.render import Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 

@@ -235,6 +235,7 @@ class OfflineSection(Learning, Running):
 
 
 def settings_of(section: OfflineSection, total_steps: int) -> OfflineSettings:
-    """The settings of the update, from the section train_language or train_values."""
-    names = [field.name for field in fields(OfflineSettings) if hasattr(section, field.name)]
-    return OfflineSettings(**{name: getattr(section, name) for name in names}, total_steps=total_steps)
+    """The settings of the update: those that the section has, which inherits some of their classes."""
+    of = [kind for kind in OfflineSettings.__bases__ if isinstance(section, kind)]
+    values = {field.name: getattr(section, field.name) for kind in of for field in fields(kind)}
+    return OfflineSettings(**values, total_steps=total_steps)

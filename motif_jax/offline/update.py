@@ -1,4 +1,4 @@
-"""One update of an offline algorithm, for `mesh.map_update`; and its losses without learning.
+"""One update of an offline algorithm, for `mesh.map_update`: its inputs, its losses, and these without learning.
 
 The state holds the policy and the values that a recipe learns, and the targets, slowly following copies. A given policy
 is a separate argument, so that it is not compiled into the program as a constant.
@@ -7,30 +7,69 @@ is a separate argument, so that it is not compiled into the program as a constan
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
 
 from motif_jax.devices.mesh import total
-from motif_jax.offline import losses, mdp
-from motif_jax.offline.losses import Sums, TranscriptBatch, Weights, in_chunks, masked_sum, next_tokens
+from motif_jax.language.model import ModelFunctions
+from motif_jax.offline import mdp
 from motif_jax.offline.recipes import CONSERVATIVE, MARGIN, GroupLearning, OfflineSettings, Recipe
-from motif_jax.offline.values import ModelFunctions, Params, apply_head, condition, least, new_values, taken
+from motif_jax.offline.values import Params, apply_head, condition, least, new_values, taken
 from motif_jax.schedules import schedule
 from motif_jax.transcripts.render import Rows
 
+Sums = dict[str, jax.Array]
 STEPS: str = "steps"
 LEARNT: str = "learnt"
 TOKENS: str = "tokens"  # counts: decisions with values, tokens cloned, all tokens but the first of each episode
 
 
+class Replies(NamedTuple):
+    """Replies sampled from the policy in place of each utterance of a row (CHAI)."""
+
+    features: jax.Array  # mean of hidden states up to their end. [B, K, n, width]
+    log_probs: jax.Array  # [B, K, n]
+    random: jax.Array  # features drawn uniformly from [-1, 1]. [B, K, m, width]
+
+
+class Play(NamedTuple):
+    """Inputs of the loss of groups, for each token that the agent wrote, at the position before it. [B, T] each"""
+
+    advantage: Any
+    weight: Any  # in a mean over the whole batch; 0 where no token was written
+    log_written: Any  # log probability of the token when it was written
+
+
+class TranscriptBatch(NamedTuple):
+    """The input of one update."""
+
+    rows: Rows
+    replies: Any = ()  # `Replies`, for recipes with values of replies
+    play: Any = ()  # `Play`, for recipes that learn from games they play
+
+
+class Weights(NamedTuple):
+    """Parameters by their use."""
+
+    learnt: Params  # those of "policy", "condition", "trunk", "v", "q" that the recipe learns
+    target: Params  # "trunk", "q": slowly following copies
+    given: Params  # "policy" if it is not learnt
+
+    @property
+    def policy(self) -> Params:
+        """Parameters of the policy, learnt or given."""
+        return self.learnt["policy"] if "policy" in self.learnt else self.given["policy"]
+
+
 class OfflineState(NamedTuple):
     """Everything that an update changes."""
 
-    learnt: Params  # see `losses.Weights`
+    learnt: Params  # see `Weights`
     target: Params
     optimizer: Any
     step: jax.Array  # updates done. int32
@@ -73,13 +112,40 @@ def init_state(
     return OfflineState(learnt, target, make_optimizer(settings).init(learnt), jnp.zeros((), jnp.int32))
 
 
+class Term(NamedTuple):
+    """The declaration of a sum over a batch: a term of the loss, or a metric."""
+
+    weight: float | None  # in the loss; METRIC: it is not learnt
+    divisor: str = STEPS  # the count by which the sum is divided
+
+
+METRIC = None
+
+
 class Objective(NamedTuple):
     """The loss that an update minimises, as sums over a batch and their divisors."""
 
-    sums: Callable[[Weights, TranscriptBatch], Sums]  # terms of the loss and metrics, summed over a batch
-    counts: Callable[[TranscriptBatch], Sums]  # divisors of the sums over all devices and parts
-    divisor_of: Callable[[str], str]  # name of a sum -> name of its count
-    weights: dict[str, float]  # of terms in the loss
+    terms: dict[str, Term]  # all sums by name
+    sum_terms: Callable[[Weights, TranscriptBatch], Sums]
+    counts: Callable[[TranscriptBatch], Sums]  # their divisors
+
+    def sums(self, weights: Weights, batch: TranscriptBatch) -> Sums:
+        """Sums the terms over a batch; raises ValueError, when compiled, if other terms are declared."""
+        sums = self.sum_terms(weights, batch)
+        for name in sums.keys() ^ self.terms.keys():
+            what = "is computed, but has no weight" if name in sums else "has a weight, but is not computed"
+            raise ValueError(f"the term {name!r} {what} ({__name__}.terms_of; METRIC: of what is not learnt)")
+        return sums
+
+    def zeros(self) -> Sums:
+        """Returns the sums and counts before the first batch."""
+        return {name: jnp.zeros(()) for name in (*self.terms, STEPS, LEARNT, TOKENS)}
+
+    def means(self, sums: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: sums[name] / counts[term.divisor] for name, term in self.terms.items()}
+
+    def loss(self, means: Mapping[str, Any]) -> Any:
+        return sum(term.weight * means[name] for name, term in self.terms.items() if term.weight is not METRIC)
 
 
 def objective_of(
@@ -87,12 +153,10 @@ def objective_of(
     merge: Callable[[Weights], Weights] = lambda weights: weights,
 ) -> Objective:  # fmt: skip
     """The objective of a recipe that learns from transcripts; `merge` adds learnt low-rank additions to the weights."""
-    divisors = {"policy": TOKENS if settings.mean_over_all_tokens else LEARNT, "accuracy": LEARNT}
     return Objective(
+        terms_of(recipe, settings),
         lambda weights, batch: sum_terms(language, recipe, settings, merge(weights), batch),
         lambda batch: count(recipe, batch),
-        lambda name: divisors.get(name, STEPS),
-        weights_of(recipe, settings),
     )
 
 
@@ -104,15 +168,11 @@ def make_update(objective: Objective, settings: OfflineSettings) -> Callable[...
     """
     optimizer, parts = make_optimizer(settings), settings.num_parts
 
-    def weighted(means: Sums) -> jax.Array:
-        return jnp.asarray(sum(weight * means[name] for name, weight in objective.weights.items()))
-
     def loss_of(
         learnt: Params, target: Params, given: Params, batch: TranscriptBatch, counts: Sums
     ) -> tuple[jax.Array, Sums]:
-        sums = objective.sums(Weights(learnt, target, given), batch)
-        means = {name: value / counts[objective.divisor_of(name)] for name, value in sums.items()}
-        return weighted(means), means
+        means = objective.means(objective.sums(Weights(learnt, target, given), batch), counts)
+        return jnp.asarray(objective.loss(means)), means
 
     def update(state: OfflineState, given: Params, batch: TranscriptBatch) -> tuple[OfflineState, Sums]:
         counts = {name: jnp.maximum(value, 1.0) for name, value in total(objective.counts(batch)).items()}
@@ -132,7 +192,7 @@ def make_update(objective: Objective, settings: OfflineSettings) -> Callable[...
 
             (gradients, means), _ = jax.lax.scan(add, optax.tree.zeros_like(shapes), split)
         gradients, means = total((gradients, means))
-        loss = weighted(means)
+        loss = jnp.asarray(objective.loss(means))
         changes, optimizer_state = optimizer.update(gradients, state.optimizer, state.learnt)
         learnt = optax.apply_updates(state.learnt, changes)
         norms = {"gradient_norm": optax.tree.norm(gradients), "update_norm": optax.tree.norm(changes)}
@@ -168,27 +228,83 @@ def make_measure(objective: Objective) -> Callable[..., Any]:
     return measure
 
 
-def zero_sums(recipe: Recipe, settings: OfflineSettings) -> Sums:
-    """Returns the sums before the first batch."""
-    names = [*weights_of(recipe, settings), LEARNT, TOKENS]
-    if recipe.learns_policy:
-        names.append("accuracy")
-    if recipe.has_values:
-        names += [STEPS, "q_mean"]
-    if recipe.has_trunk:
-        names += ["value_mean", "target_mean", "advantage_mean", "positive_advantage"]
-    return {name: jnp.zeros(()) for name in names}
-
-
 def means_of(sums: dict[str, float], objective: Objective) -> dict[str, float]:
     """Returns the means and the loss from sums over any number of batches."""
-    means = {
-        name: value / max(sums[objective.divisor_of(name)], 1.0)
-        for name, value in sums.items()
-        if name not in (TOKENS, LEARNT, STEPS)
-    }
-    means["loss"] = sum(weight * means[name] for name, weight in objective.weights.items())
-    return means
+    means = objective.means(sums, {name: max(value, 1.0) for name, value in sums.items()})
+    return means | {"loss": objective.loss(means)}
+
+
+# ---- losses: one number per decision
+#
+# q and v are predictions, y their target. The arrays have equal shapes [...]; arrays over all actions have one more
+# axis, [..., A]. Squares have no factor of one half, as in the code of ILQL.
+
+
+def next_tokens(rows: Rows) -> jax.Array:
+    """Returns the token after each position; undefined at the last position. [B, T]"""
+    return jnp.roll(jnp.asarray(rows.tokens), -1, 1)
+
+
+def masked_sum(values: jax.Array, mask: jax.Array) -> jax.Array:
+    """Sums the values where the mask is true, ignoring others, even NaN."""
+    return jnp.where(mask, values, 0.0).sum()
+
+
+def in_chunks(read: Callable[[jax.Array, jax.Array], Any], chunk: int) -> Callable[[jax.Array, jax.Array], Any]:
+    """Applies `read` to chunks of positions, to limit the memory of arrays over all tokens; gradients recompute them.
+
+    `read`: (hidden [..., width], action [...]) -> a tree of arrays [...]. `chunk`: positions; 0: all.
+    """
+    if not chunk:
+        return read
+
+    def mapped(hidden: jax.Array, action: jax.Array) -> Any:
+        shape, size = action.shape, action.size
+        padding = -size % chunk
+        flat = jnp.pad(hidden.reshape(size, -1), ((0, padding), (0, 0))).reshape(-1, chunk, hidden.shape[-1])
+        actions = jnp.pad(action.reshape(size), (0, padding)).reshape(-1, chunk)
+        results = jax.lax.map(lambda part: jax.checkpoint(read)(*part), (flat, actions))
+        return jax.tree.map(lambda array: array.reshape(-1)[:size].reshape(shape), results)
+
+    return mapped
+
+
+def expectile_loss(v: jax.Array, y: jax.Array, expectile: float) -> jax.Array:
+    """|expectile - 1{y < v}| (y - v)^2: for expectiles near 1, its minimum is near the maximum of y.
+
+    Implicit Q-learning, arXiv 2110.06169, equation 5. An expectile of 0.5 gives the mean, the value of the recorded
+    policy ("single step", SARSA).
+    """
+    chex.assert_equal_shape([v, y])
+    y = jax.lax.stop_gradient(y)
+    return jnp.abs(expectile - (y < v)) * jnp.square(y - v)
+
+
+def bootstrap(reward: jax.Array, terminal: jax.Array, following: jax.Array, discount: float) -> jax.Array:
+    """y = r + discount (1 - terminal) following"""
+    chex.assert_equal_shape([reward, terminal, following])
+    return reward + discount * (1.0 - terminal) * following
+
+
+def cross_entropy(logits: jax.Array, action: jax.Array) -> jax.Array:
+    """-log softmax(logits)[action]"""
+    return jax.nn.logsumexp(logits, -1) - taken(logits, action)
+
+
+def replies_loss(
+    q: jax.Array, q_replies: jax.Array, log_probs: jax.Array, q_random: jax.Array, log_density: float
+) -> jax.Array:
+    """log sum exp over {Q(reply) - log p(reply), Q(random) - log p(random)} - Q(recorded): CQL over utterances.
+
+    CHAI, arXiv 2204.08426. Two corrections of its code: it divides by the number of arguments, where the logarithm is
+    due, and uses log 2d as the log density of random features in [-1, 1]^d, which is -d log 2.
+
+    `q`: of the recorded utterance [...]. `q_replies`, `log_probs`: of sampled replies, under the policy that sampled
+    them [..., n]. `q_random`: of random features [..., m].
+    """
+    chex.assert_equal_shape([q_replies, log_probs])
+    weighted = jnp.concatenate([q_replies - log_probs, q_random - log_density], -1)
+    return jax.nn.logsumexp(weighted, -1) - jnp.log(weighted.shape[-1]) - q
 
 
 # ---- the objective of a recipe on a batch
@@ -201,21 +317,22 @@ def count(recipe: Recipe, batch: TranscriptBatch) -> Sums:
     rows = batch.rows
     segments = jnp.asarray(rows.segments)
     predicted = (segments[:, 1:] > 0) & (segments[:, 1:] == segments[:, :-1])  # all but the first of each episode
-    counts = {TOKENS: predicted.sum(), LEARNT: rows.is_action.sum()}
-    if recipe.has_values:
-        counts[STEPS] = steps_of(recipe, rows).mask.sum()
-    return {name: jnp.float32(number) for name, number in counts.items()}
+    steps = steps_of(recipe, rows).mask.sum() if recipe.has_values else 0
+    return {STEPS: jnp.float32(steps), LEARNT: jnp.float32(rows.is_action.sum()), TOKENS: jnp.float32(predicted.sum())}
 
 
-def weights_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, float]:
-    """Returns each term's weight in the loss."""
-    weights = {"policy": settings.policy_weight} if recipe.learns_policy else {}
+def terms_of(recipe: Recipe, settings: OfflineSettings) -> dict[str, Term]:
+    """Declares all that `sum_terms` computes."""
+    terms = {}
+    if recipe.learns_policy:
+        tokens = TOKENS if settings.mean_over_all_tokens else LEARNT
+        terms = {"policy": Term(settings.policy_weight, tokens), "accuracy": Term(METRIC, LEARNT)}
     if recipe.has_values:
-        weights["q"] = settings.q_weight
-        if recipe.has_trunk:
-            weights["v"] = settings.v_weight
-        weights |= {name: weight for name, (weight, _) in token_losses(recipe, settings).items()}
-    return weights
+        terms |= {"q": Term(settings.q_weight), "q_mean": Term(METRIC)}
+    if recipe.has_trunk:
+        metrics = "value_mean", "target_mean", "advantage_mean", "positive_advantage"
+        terms |= {"v": Term(settings.v_weight)} | dict.fromkeys(metrics, Term(METRIC))
+    return terms | {name: Term(weight) for name, (weight, _) in token_losses(recipe, settings).items()}
 
 
 def sum_terms(
@@ -246,7 +363,7 @@ def _policy_terms(
 
     def read(hidden: jax.Array, action: jax.Array) -> tuple[jax.Array, jax.Array]:
         logits = language.logits(policy, hidden)
-        return losses.cross_entropy(logits, action), logits.argmax(-1) == action
+        return cross_entropy(logits, action), logits.argmax(-1) == action
 
     hidden = language.hidden(policy, rows.tokens, rows.segments, added)
     loss, right = in_chunks(read, settings.chunk)(hidden, next_tokens(rows))
@@ -291,9 +408,9 @@ def value_terms(
     if recipe.soft_max:
         policy = jax.lax.stop_gradient(weights.policy)
         logits = language.logits(policy, language.hidden(policy, rows.tokens, rows.segments, None))
-        reward += -losses.cross_entropy(logits, action)
+        reward += -cross_entropy(logits, action)
     following = jnp.take_along_axis(of_target.get("max", value), steps.next_state, 1)
-    y = jax.lax.stop_gradient(losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount))
+    y = jax.lax.stop_gradient(bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount))
     v = jnp.take_along_axis(value, steps.state, 1)
     goal = q_target
     if recipe.from_returns:
@@ -303,7 +420,7 @@ def value_terms(
     q_loss = optax.huber_loss if recipe.soft_max else optax.squared_error
     read = _read_heads(learnt["q"], hidden, action, recipe, settings)
     sums = {
-        "v": masked_sum(losses.expectile_loss(v, goal, recipe.expectile or settings.expectile), steps.mask),
+        "v": masked_sum(expectile_loss(v, goal, recipe.expectile or settings.expectile), steps.mask),
         "q": masked_sum(_add([q_loss(q, y) for q in read["q"]]), steps.mask),
         "value_mean": masked_sum(v, steps.mask),
         "q_mean": masked_sum(_add(read["q"]) / len(read["q"]), steps.mask),
@@ -335,7 +452,7 @@ def reply_terms(language: ModelFunctions, settings: OfflineSettings, weights: We
     best = jnp.take_along_axis(target.max(-1), number, 1)  # [B, T]
     following = jnp.take_along_axis(best, steps.next_step, 1)
     reward = steps.reward / settings.reward_scale
-    y = losses.bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount)
+    y = bootstrap(reward, jnp.float32(steps.terminal), following, settings.discount)
     sums: Sums = {"q": jnp.zeros(()), "conservative": jnp.zeros(()), "q_mean": jnp.zeros(())}
     density = -language.width * math.log(2.0)
     for head in weights.learnt["q"]:
@@ -345,7 +462,7 @@ def reply_terms(language: ModelFunctions, settings: OfflineSettings, weights: We
             for array in (replies.features, replies.random)
         )
         log_probs = jnp.take_along_axis(replies.log_probs, number[..., None], 1)
-        conservative = losses.replies_loss(q, at_replies, log_probs, at_random, density)
+        conservative = replies_loss(q, at_replies, log_probs, at_random, density)
         sums["q"] += masked_sum(optax.squared_error(q, y), steps.mask)
         sums["conservative"] += masked_sum(conservative, steps.mask)
         sums["q_mean"] += masked_sum(q, steps.mask) / len(weights.learnt["q"])
@@ -396,7 +513,7 @@ def token_losses(
     if CONSERVATIVE.when(recipe, settings):
         # The cross-entropy of the recorded token under softmax(Q / temperature), which lowers Q of others (CQL).
         temperature = settings.conservative_temperature
-        loss = lambda q_all, action: losses.cross_entropy(q_all / temperature, action)  # noqa: E731
+        loss = lambda q_all, action: cross_entropy(q_all / temperature, action)  # noqa: E731
         added["conservative"] = settings.conservative_weight, loss
     if MARGIN.when(recipe, settings):
 
@@ -437,11 +554,14 @@ def restricted(language: ModelFunctions, allowed: jax.Array, temperature: float)
 
 def group_objective(language: ModelFunctions, group: GroupLearning, chunk: int) -> Objective:
     """The objective of grpo and gigpo, for a `restricted` model; `chunk`: tokens whose logits are kept at a time."""
+    names = "ratio_deviation", "clipped", "entropy"
+    terms = {"group": Term(1.0, BATCH)} | dict.fromkeys(names, Term(METRIC, BATCH))
+    if group.reference_coefficient:
+        terms["reference"] = Term(group.reference_coefficient, BATCH)
     return Objective(
+        terms,
         lambda weights, batch: group_terms(language, group, chunk, weights, batch),
         lambda batch: {BATCH: 1 / total(jnp.ones(()))},
-        lambda name: BATCH,
-        {"group": 1.0} | ({"reference": group.reference_coefficient} if group.reference_coefficient else {}),
     )
 
 
@@ -457,7 +577,7 @@ def group_terms(
             logits = language.logits(params, hidden)
             odds = jax.lax.stop_gradient(jax.nn.log_softmax(logits))
             entropy = -jnp.where(odds > -jnp.inf, jnp.exp(odds) * odds, 0.0).sum(-1)
-            return -losses.cross_entropy(logits, action), entropy
+            return -cross_entropy(logits, action), entropy
 
         return in_chunks(log_probs, chunk)(language.hidden(params, rows.tokens, rows.segments, None), action)
 

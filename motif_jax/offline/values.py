@@ -18,21 +18,10 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from motif_jax.language.model import ModelFunctions
 from motif_jax.offline.recipes import Recipe
 
 Params = Any
-
-
-class ModelFunctions(NamedTuple):
-    """A language model, as functions of its parameters."""
-
-    # (parameters, tokens [B, T], segments [B, T], addition to the embeddings: [B, T, width] or None) -> hidden
-    # states [B, T, width]. Tokens attend to earlier tokens of their segment; segment 0 is padding.
-    hidden: Callable[[Params, jax.Array, jax.Array, jax.Array | None], jax.Array]
-    logits: Callable[[Params, jax.Array], jax.Array]  # (parameters, hidden [..., width]) -> [..., vocabulary] float32
-    width: int
-    vocabulary: int
-    decoder: Callable[[Params], Any] | None = None  # parameters -> a `language.model.Decoder`, to read token by token
 
 
 def new_head(key: jax.Array, width: int, outputs: int, bias: float) -> dict[str, jax.Array]:

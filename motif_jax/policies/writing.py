@@ -30,12 +30,12 @@ from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig
 from motif_jax.language.generation import FREE, TokenLimits, TokenSampling, as_arrays, generate, search
 from motif_jax.language.hub import read_language_model, read_model_tokeniser
-from motif_jax.language.model import PrefixState, Types, repeat_rows
+from motif_jax.language.model import PrefixState, Types, as_functions, repeat_rows
 from motif_jax.language.packing import pad_rows
 from motif_jax.offline import mdp, values
-from motif_jax.offline.losses import Replies
 from motif_jax.offline.recipes import Recipe, recipe_of
-from motif_jax.offline.values import ModelFunctions, ShiftArguments
+from motif_jax.offline.update import Replies
+from motif_jax.offline.values import ShiftArguments
 from motif_jax.policies.decoding import KINDS, SHARED, Decoding, check_decoding
 from motif_jax.structs import ArraySpec, Episode, UserError, legible
 from motif_jax.tokens import Tokeniser, digest
@@ -116,18 +116,6 @@ def allowed_tokens(vocabulary: int, emitted: np.ndarray, renderer: LiveRenderer)
     allowed[list(renderer.marks())] = False
     allowed[renderer.stop] = True
     return allowed
-
-
-def as_functions(graph: Any, config: LanguageConfig) -> ModelFunctions:
-    """A decoder as functions of its parameters."""
-
-    def decoder(params: Any) -> Any:
-        return nnx.merge(graph, params)
-
-    return ModelFunctions(
-        lambda params, *inputs: decoder(params)(*inputs), lambda params, hidden: decoder(params).logits(hidden),
-        config.width, config.vocabulary, decoder,
-    )  # fmt: skip
 
 
 # ---- programs that write with a model: pure functions of its parameters and of the numbers of a decoding

@@ -1,8 +1,10 @@
 """Offline training: epochs over token batches that depend only on the seed, the epoch and the step.
 
-    with open_session(config, section, workdir, "train_values", "values", open_transcripts) as session:
-        job = make_job(config, session, title, recipe, parts, renderer, figures)
-        outcome = train(job, session, begin)
+    with open_session(config, section, workdir, "train_values", "values") as session:
+        learner = Values(config, session, recipe, transcripts, parts, renderer)
+        with resume(learner, session) as training:
+            session.stage.bind(config)  # once it is known that the training goes on, not another one
+            training.run()
 
 A stopped or killed run resumes at the batch after its last checkpoint, and ends with the same bits and the same rows of
 metrics as an uninterrupted run, because checkpoints hold the metrics since the last row. With several hosts, each
@@ -14,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +27,7 @@ from jax.sharding import Mesh
 
 import motif_jax
 from motif_jax.console import print_line
-from motif_jax.devices.checkpoints import latest_of_all
+from motif_jax.devices.checkpoints import latest_of_all, read_saved
 from motif_jax.devices.hosts import Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
@@ -33,10 +35,18 @@ from motif_jax.envs.worlds import without_nethack
 from motif_jax.files import read_json, to_plain
 from motif_jax.language.adapt import with_additions
 from motif_jax.language.config import LanguageConfig, to_record
-from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
-from motif_jax.offline.recipes import OfflineSection, Recipe, settings_of
-from motif_jax.offline.update import init_state, make_measure, make_update, means_of, objective_of, zero_sums
-from motif_jax.offline.values import ModelFunctions
+from motif_jax.language.model import ModelFunctions
+from motif_jax.offline.recipes import OfflineSection, OfflineSettings, Recipe, settings_of
+from motif_jax.offline.update import (
+    Objective,
+    TranscriptBatch,
+    Weights,
+    init_state,
+    make_measure,
+    make_update,
+    means_of,
+    objective_of,
+)
 from motif_jax.pages.blocks import amount, exact, tiles
 from motif_jax.pages.charts import curves
 from motif_jax.pages.figures import all_metrics
@@ -48,11 +58,10 @@ from motif_jax.system.meeting import find_meeting
 from motif_jax.system.metrics import Progress
 from motif_jax.system.startup import StopAsked
 from motif_jax.tokens import Tokeniser, digest
-from motif_jax.transcripts.render import EpochPlan, Renderer, Rows, make_batch, planner
+from motif_jax.transcripts.render import EpochPlan, Renderer, make_batch, planner
 from motif_jax.transcripts.store import Transcripts
 
 LOSS = "loss"  # a figure of every evaluation
-RANK = "rank"  # an optional figure of evaluations that ranks checkpoints instead of the loss; lower is better
 FINITE = "finite"  # a metric of updates: 0 if the update was not finite and did not change the state
 TITLE = "Learning from transcripts"  # of the report's part
 CURVES = (  # of the metrics, in the report: title, and a note
@@ -68,53 +77,32 @@ CURVES = (  # of the metrics, in the report: title, and a note
 
 
 class Session(NamedTuple):
-    """A stage at work: its directory, its section of the config, and what it learns from."""
+    """A stage at work: its directory, its section of the config, its hosts and devices."""
 
     stage: StageRun
     section: OfflineSection
     hosts: Hosts
     stop: StopAsked
-    transcripts: Transcripts
     mesh: Mesh
 
 
 @contextlib.contextmanager
 def open_session(
-    config: Any, section: OfflineSection, workdir: Path, name: str, folder: str,
-    open_transcripts: Callable[[Any, Path, bool], Transcripts],
-) -> Iterator[Session]:  # fmt: skip
-    """Meets the other hosts, locks the stage's directory and opens the transcripts.
-
-    `open_transcripts`: (config, workdir, whether this process may import them, as one host does) -> transcripts.
-    """
+    config: Experiment, section: OfflineSection, workdir: Path, name: str, folder: str
+) -> Iterator[Session]:
+    """Meets the other hosts, and locks the stage's directory."""
     with StopAsked() as stop:
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
         with Hosts() as hosts, Run(workdir).stage(name, folder, writes=hosts.me == 0) as stage:
-            transcripts = open_transcripts(config, workdir, True) if hosts.me == 0 else None
-            hosts.agree(Vote.GO_ON)
-            transcripts = transcripts or open_transcripts(config, workdir, False)
             mesh = make_mesh()
             if section.batch_size % (batch_parts(mesh) * section.num_parts):
                 parts = f"{section.num_parts} parts for each of {batch_parts(mesh)} devices"
                 flags = f"--config.{name}.batch_size, .num_parts"
                 raise UserError(f"batch_size {section.batch_size} cannot be cut into {parts} ({flags})")
-            yield Session(stage, section, hosts, stop, transcripts, mesh)
+            yield Session(stage, section, hosts, stop, mesh)
 
 
 # ---- the loop
-
-
-class TrainingJob(NamedTuple):
-    """A training: its state, its batches and its functions."""
-
-    title: str  # in the report
-    state: Any  # new, on the host; the same on every host
-    num_steps: Callable[[int], int]  # batches of an epoch
-    batch: Callable[[int, int], Any]  # (epoch, step) -> this host's rows of the batch, on the devices
-    update: Callable[[Any, Any], tuple[Any, dict[str, jax.Array]]]  # (state, batch) -> (state, metrics)
-    evaluate: Callable[[Any], dict[str, float]]  # figures of a state, LOSS among them; every host calls it
-    metadata: dict[str, Any]  # saved in every checkpoint, which can then be used alone
-    identity: dict[str, Any]  # metadata that a checkpoint must share for training to resume from it
 
 
 @dataclass
@@ -129,31 +117,25 @@ class Done:
     rank: float = 0.0  # of it
 
 
-def train(job: TrainingJob, session: Session, begin: Callable[[], None]) -> Training:
-    """Trains from the last checkpoint on, or from the start; raises Stopped after a signal.
-
-    `begin` writes the files that belong to this training, once it is known that it may go on: a refused one leaves
-    those of the training before it.
-    """
+@contextlib.contextmanager
+def resume(learner: Learner, session: Session) -> Iterator[Training]:
+    """Opens the training after its last checkpoint, or at the start; raises UserError for the directory of another."""
     with contextlib.ExitStack() as stack:
-        training = Training(job, session, stack)
-        begin()
-        training.run()
+        yield Training(learner, session, stack)
     session.hosts.agree(Vote.END)
-    return training
 
 
 class Training:
     """A training at work: its state, its progress, and the files that it writes."""
 
-    def __init__(self, job: TrainingJob, session: Session, stack: contextlib.ExitStack):
-        self.job, self.stage, self.section = job, session.stage, session.section
+    def __init__(self, learner: Learner, session: Session, stack: contextlib.ExitStack):
+        self.learner, self.stage, self.section = learner, session.stage, session.section
         self.hosts, self.stop = session.hosts, session.stop
         self.checkpoints = stack.enter_context(self.stage.checkpoints(self.section.keep_checkpoints))
-        state, self.done, number, folder = job.state, Done(), -1, self.stage.path / "checkpoints"
+        state, self.done, number, folder = learner.state, Done(), -1, self.stage.path / "checkpoints"
         if latest := latest_of_all(self.checkpoints, folder, self.hosts):
             number, arrays, record = latest
-            if changed := [name.replace("_", " ") for name, value in job.identity.items() if record.get(name) != value]:
+            if changed := [name for name, value in learner.identity.items() if record.get(name) != value]:
                 began = f"since the training in {str(self.stage.path)!r} began"
                 raise UserError(f"the {changed[0]} changed {began}: choose another --workdir, or remove this directory")
             state = rebuild(state, leaves_by_path(arrays["train"]), folder, "--workdir")
@@ -164,31 +146,29 @@ class Training:
         self.hosts.check_same("a state", [number, state])
         self.state, self.first = replicate(state, session.mesh), self.done.steps
         self.started = self.saved = time.monotonic()
-        logs = self.section.tensorboard, self.section.wandb, job.metadata.get("config")
+        logs = self.section.tensorboard, self.section.wandb, learner.metadata.get("config")
         self.metrics = stack.enter_context(self.stage.metrics("steps", self.first or -1, *logs))
-        updates = self.section.num_epochs * job.num_steps(0)
+        updates = self.section.num_epochs * learner.num_steps(0)
         self.progress = Progress(self.stage.name, updates, "updates", self.first) if self.metrics else None
         if self.checkpoints:
             self.stop.watch(self.checkpoints.directory, lambda: self.done.steps, "updates")
 
     def run(self) -> None:
-        job, section, done = self.job, self.section, self.done
+        """Trains until the last epoch; raises Stopped after a signal."""
+        learner, section, done = self.learner, self.section, self.done
         if not done.steps:
             self.evaluate()
         while done.epoch < section.num_epochs:
-            while done.step < job.num_steps(done.epoch):
-                if self.hosts.agree(Vote.STOP if self.stop.asked else Vote.GO_ON)[0] == Vote.STOP:  # on any host
-                    self.save()
-                    saved = f"after {done.steps:,} updates, which are saved; run the same command again to resume"
-                    raise Stopped(f"stopped by {self.stop.asked or 'a signal to another host'} {saved}")
+            while done.step < learner.num_steps(done.epoch):
+                self.stop_if_asked()
                 if self.metrics and done.steps == self.first:
                     print_line(f"{self.stage.name}: compiling the first update")
-                self.state, measured = job.update(self.state, job.batch(done.epoch, done.step))
+                self.state, measured = learner.learn(self.state, done.epoch, done.step)
                 done.step, done.steps = done.step + 1, done.steps + 1
                 done.pending.append(measured)
                 if done.steps % section.log_every == 0:
                     self.log()
-                if done.step == job.num_steps(done.epoch):
+                if done.step == learner.num_steps(done.epoch):
                     break  # to evaluate and save below
                 due = time.monotonic() - self.saved > self.hosts.save_every_s(section.save_every_s)
                 if section.evaluate_every and done.steps % section.evaluate_every == 0:
@@ -201,11 +181,18 @@ class Training:
         if self.progress:
             self.progress.close()
 
+    def stop_if_asked(self) -> None:
+        """Saves and raises Stopped if a signal has asked for it, on any host."""
+        if self.hosts.agree(Vote.STOP if self.stop.asked else Vote.GO_ON)[0] == Vote.STOP:
+            self.save()
+            saved = f"after {self.done.steps:,} updates, which are saved; run the same command again to resume"
+            raise Stopped(f"stopped by {self.stop.asked or 'a signal to another host'} {saved}")
+
     def evaluate(self) -> None:
         """Measures the state, and writes a row and a checkpoint."""
         self.check()
-        done, figures = self.done, dict(self.job.evaluate(self.state))
-        rank = figures.pop(RANK, figures[LOSS])
+        done, figures = self.done, self.learner.evaluate(self.state)
+        rank = self.learner.rank(figures)
         row = {"epoch": done.epoch} | {f"valid_{name}": figures[name] for name in figures}
         if not np.isfinite(figures[LOSS]):
             raise self.not_finite("validation loss", done.steps)
@@ -213,14 +200,14 @@ class Training:
             done.best, done.rank = {"steps": done.steps} | row, rank
         if self.metrics:
             self.metrics.write(done.steps, row)
-            report_learning(self.stage, self.job.title, {"steps": done.steps})
+            report_learning(self.stage, self.learner.title, {"steps": done.steps})
         self.save(rank)
 
     def save(self, rank: float | None = None) -> None:
         """Writes a checkpoint, unless there is one of this update."""
         self.check()
         if self.checkpoints and self.done.steps not in self.checkpoints.steps():
-            record = self.job.metadata | {"progress": to_plain(self.done)}
+            record = self.learner.identity | self.learner.metadata | {"progress": to_plain(self.done)}
             self.checkpoints.save(self.done.steps, {"train": self.state}, record, rank)
         self.saved = time.monotonic()
 
@@ -269,21 +256,26 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *bl
     stage.report(Head(config=config, machine=machine or None))
 
 
-def write_summary(stage: StageRun, job: TrainingJob, done: Done, result: Mapping[str, Any], *blocks: str) -> None:
+def write_summary(stage: StageRun, learner: Learner, done: Done, result: Mapping[str, Any], *blocks: str) -> None:
     """Ends the stage: writes its part of the report, with `blocks` of HTML, and a summary of training and `result`."""
     summary = {
-        "epoch": done.epoch, "steps": done.steps, "best": done.best, "episodes": job.metadata["episodes"], **result,
-        **job.identity, "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
+        "epoch": done.epoch, "steps": done.steps, "best": done.best, "episodes": learner.metadata["episodes"], **result,
+        **learner.identity, "machine": describe(jax.devices()[0].device_kind, jax.device_count()),
     }  # fmt: skip
-    report_learning(stage, job.title, summary, *blocks)
+    report_learning(stage, learner.title, summary, *blocks)
     stage.write("summary", summary)  # last: the stage is complete
 
 
-# ---- the job
+def read_state(stage: StageRun, learner: Learner, which: str) -> tuple[int, Any]:
+    """The number of a checkpoint ("best", or its number) and the state in it, on the host."""
+    folder = stage.path / "checkpoints"
+    number, arrays, _ = read_saved(folder, "language model", which)
+    return number, rebuild(learner.state, leaves_by_path(arrays["train"]), folder)
 
 
-# (rows on the devices, the most texts of the agent in a row, seeds of the random numbers) -> `Replies`
-ReplySource = Callable[[Rows, int, tuple[int, int, int]], Replies]
+# ---- what is learnt from transcripts
+
+
 VALIDATION = 2**31 - 1  # stands for an epoch's number
 
 
@@ -305,6 +297,11 @@ class LanguageParts(NamedTuple):
         params = self.params if params is None else params
         models = {"policy", "trunk"} & tree.keys()
         return dict(tree) | {name: with_additions(params, tree[name], self.factor) for name in models}
+
+    def merge(self, weights: Weights) -> Weights:
+        """The weights with additions merged into the given policy."""
+        params = weights.given.get("policy")
+        return Weights(self.whole(weights.learnt, params), self.whole(weights.target, params), weights.given)
 
 
 def choose_episodes(
@@ -332,72 +329,96 @@ def best_episodes(episodes: np.ndarray, returns: np.ndarray, share: float) -> np
     return np.sort(episodes[order[:count]])
 
 
-def make_job(
-    config: Experiment, session: Session, title: str, recipe: Recipe, parts: LanguageParts, renderer: Renderer,
-    figures: Callable[[Any, dict[str, float]], dict[str, float]], *, trunk: Any = None, bias: float = 0.0,
-    identity: Mapping[str, Any] = {}, metadata: Mapping[str, Any] = {}, replies: ReplySource | None = None,
-) -> TrainingJob:  # fmt: skip
-    """Makes the job of a stage. Its batches depend only on the seed, the epoch and the step.
+class Learner:
+    """A recipe that learns from transcripts, by batches that depend only on the seed, the epoch and the step.
 
-    Args:
-      title: of the report's part.
-      parts, renderer: the language model, and the transcripts as its tokens.
-      figures: (state, means of all terms over the validation episodes) -> figures of the evaluation.
-      trunk, bias: where the values begin, if the recipe has any; see `update.init_state`.
-      identity, metadata: of this stage, for its checkpoints.
-      replies: for recipes that need them.
+    A stage subclasses it for what it reads and measures besides.
     """
-    section, mesh, hosts, stage = session.section, session.mesh, session.hosts, session.stage.name
-    longest, lengths = section.max_length, renderer.lengths
-    if (long := int((lengths > longest).sum())) and hosts.me == 0:
-        most = f"more than {longest:,} tokens, of which the {section.keep} is kept (the longest has {lengths.max():,})"
-        print_line(f"{stage}: {long:,} of {len(lengths):,} episodes have {most} (--config.{stage}.max_length, .keep)")
-    learnt, held = choose_episodes(section, recipe, session.transcripts, config.seed)
-    layout: dict[str, Any] = {"packed": section.packed, "in_order": section.in_order, "seed": config.seed,
-                              "max_length": longest, "batch_rows": section.batch_size}  # fmt: skip
-    plan = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of one epoch
-    validation = planner(renderer, held, **layout)(0)
-    rows = section.batch_size // hosts.count
-    share = slice(hosts.me * rows, (hosts.me + 1) * rows)  # of each batch: this host's
 
-    def batch(plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
-        placed = shard(TranscriptBatch(make_batch(renderer, plan, step, share)), mesh)
-        if not replies:
-            return placed
-        most = max(sum(int(renderer.num_actions[episode]) for episode in row) for row in plan[step].rows)
-        return placed._replace(replies=replies(placed.rows, most, (config.seed, epoch, step)))
+    title: str  # in the report
+    config: Any
+    section: Any
 
-    settings = settings_of(section, section.num_epochs * len(plan(0)))  # other epochs may differ a little
-    start = parts.params if parts.additions is None else parts.additions
-    given = replicate({} if recipe.learns_policy and start is parts.params else {"policy": parts.params}, mesh)
-
-    def with_whole_models(weights: Weights) -> Weights:
-        params = weights.given.get("policy")
-        return Weights(parts.whole(weights.learnt, params), parts.whole(weights.target, params), weights.given)
-
-    update = make_update(objective_of(parts.language, recipe, settings, with_whole_models), settings)
-    update = map_update(update, mesh, batch_axis=0, num_constants=1)
-    validated = objective_of(parts.language, recipe.validation, settings, with_whole_models)
-    measure = map_update(make_measure(validated), mesh, batch_axis=0, num_constants=2)
-    state = init_state(
-        jax.random.key(config.seed), parts.language, recipe, settings, start, start if trunk is None else trunk, bias,
-    )  # fmt: skip
-
-    def evaluate(state: Any) -> dict[str, float]:
-        sums = replicate(zero_sums(recipe.validation, settings), mesh)
-        for number in range(len(validation)):
-            sums = measure(sums, state, given, batch(validation, VALIDATION, number))
-        means = {name: float(value) for name, value in jax.device_get(sums).items()}
-        return figures(state, means_of(means, validated))
-
-    same = {"transcripts": session.transcripts.fingerprint, "tokeniser": digest(parts.tokeniser), **identity}
-    return TrainingJob(
-        title=title, state=jax.tree.map(np.asarray, state),
-        num_steps=lambda epoch: len(plan(epoch)), batch=lambda epoch, step: batch(plan(epoch), epoch, step),
-        update=lambda state, batch: update(state, given, batch), evaluate=evaluate, identity=same,
-        metadata=same | {
+    def __init__(
+        self, config: Experiment, session: Session, recipe: Recipe, transcripts: Transcripts, parts: LanguageParts,
+        renderer: Renderer, trunk: Any = None, bias: float = 0.0,
+    ):  # fmt: skip
+        """`renderer`: of the transcripts. `trunk`, `bias`: where the values begin, see `update.init_state`."""
+        self.config, self.section, self.recipe, self.mesh = config, session.section, recipe, session.mesh
+        self.stage, self.transcripts, self.parts, self.renderer = session.stage, transcripts, parts, renderer
+        report_long(session, renderer)
+        learnt, self.held_out = choose_episodes(session.section, recipe, transcripts, config.seed)
+        layout: dict[str, Any] = {
+            "packed": self.section.packed, "in_order": self.section.in_order, "seed": config.seed,
+            "max_length": self.section.max_length, "batch_rows": self.section.batch_size,
+        }  # fmt: skip
+        self.plan = functools.lru_cache(maxsize=1)(planner(renderer, learnt, **layout))  # of an epoch
+        self.validation = planner(renderer, self.held_out, **layout)(0)
+        rows, me = self.section.batch_size // session.hosts.count, session.hosts.me
+        self.share = slice(me * rows, (me + 1) * rows)  # of each batch: this host's rows
+        self.start = parts.params if parts.additions is None else parts.additions
+        key, trunk = jax.random.key(config.seed), self.start if trunk is None else trunk
+        state = init_state(key, parts.language, recipe, self.settings, self.start, trunk, bias)
+        self.state = jax.tree.map(np.asarray, state)  # before the first update, the same on every host
+        # What a checkpoint must share for training to resume from it, and what makes that it can be used alone.
+        self.identity = {"transcripts": transcripts.fingerprint, "tokeniser": digest(parts.tokeniser)}
+        self.metadata = {
             "model": to_record(parts.config), "recipe": recipe.name, "config": to_plain(config),
             "episodes": len(learnt), "versions": {"motif_jax": motif_jax.__version__, "jax": jax.__version__},
-            **metadata,
-        },
-    )  # fmt: skip
+        }  # fmt: skip
+
+    @functools.cached_property
+    def settings(self) -> OfflineSettings:
+        return settings_of(self.section, self.section.num_epochs * self.num_steps(0))  # other epochs differ a little
+
+    @functools.cached_property
+    def given(self) -> dict[str, Any]:
+        """Parameters on the devices that are not learnt."""
+        learns_all = self.recipe.learns_policy and self.start is self.parts.params
+        return replicate({} if learns_all else {"policy": self.parts.params}, self.mesh)
+
+    @functools.cached_property
+    def update(self) -> Any:
+        update = make_update(self.objective(self.recipe), self.settings)
+        return map_update(update, self.mesh, batch_axis=0, num_constants=1)
+
+    @functools.cached_property
+    def measure(self) -> Any:
+        measure = make_measure(self.objective(self.recipe.validation))
+        return map_update(measure, self.mesh, batch_axis=0, num_constants=2)
+
+    def objective(self, recipe: Recipe) -> Objective:
+        return objective_of(self.parts.language, recipe, self.settings, self.parts.merge)
+
+    def num_steps(self, epoch: int) -> int:
+        """The number of updates of an epoch."""
+        return len(self.plan(epoch))
+
+    def batch(self, plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
+        """This host's rows of a batch, on the devices."""
+        return shard(TranscriptBatch(make_batch(self.renderer, plan, step, self.share)), self.mesh)
+
+    def learn(self, state: Any, epoch: int, step: int) -> tuple[Any, dict[str, Any]]:
+        """The state after an update with this batch of the epoch, and metrics."""
+        return self.update(state, self.given, self.batch(self.plan(epoch), epoch, step))
+
+    def evaluate(self, state: Any) -> dict[str, float]:
+        """Means of all terms over the validation episodes, LOSS among them; every host calls it."""
+        objective = self.objective(self.recipe.validation)
+        sums = replicate(objective.zeros(), self.mesh)
+        for step in range(len(self.validation)):
+            sums = self.measure(sums, state, self.given, self.batch(self.validation, VALIDATION, step))
+        return means_of({name: float(value) for name, value in jax.device_get(sums).items()}, objective)
+
+    def rank(self, figures: dict[str, float]) -> float:
+        """The rank of a state with these figures among the checkpoints; lower is better."""
+        return figures[LOSS]
+
+
+def report_long(session: Session, renderer: Renderer) -> None:
+    """Prints a line about episodes that do not fit into a row."""
+    section, stage, lengths = session.section, session.stage, renderer.lengths
+    if (long := int((lengths > section.max_length).sum())) and stage.writes:
+        most = f"more than {section.max_length:,} tokens, of which the {section.keep} is kept"
+        longest, flags = f"the longest has {lengths.max():,}", f"--config.{stage.name}.max_length, .keep"
+        print_line(f"{stage.name}: {long:,} of {len(lengths):,} episodes have {most} ({longest}) ({flags})")

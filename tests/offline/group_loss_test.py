@@ -17,12 +17,20 @@ from tiny_writer import make_value_model
 from benchmarks.peers.processes import PeerError, install
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
 from motif_jax.envs.worlds import make_world
-from motif_jax.offline.losses import Play, TranscriptBatch, Weights, next_tokens
+from motif_jax.language.model import ModelFunctions, as_functions
 from motif_jax.offline.recipes import GroupLearning, OfflineSettings, recipe_of
-from motif_jax.offline.update import group_objective, init_state, make_update, restricted
-from motif_jax.offline.values import ModelFunctions
+from motif_jax.offline.update import (
+    Play,
+    TranscriptBatch,
+    Weights,
+    group_objective,
+    init_state,
+    make_update,
+    next_tokens,
+    restricted,
+)
 from motif_jax.policies.decoding import Decoding
-from motif_jax.policies.writing import NOT_WRITTEN, Played, ValueWriter, as_functions, play_tokens
+from motif_jax.policies.writing import NOT_WRITTEN, Played, ValueWriter, play_tokens
 from motif_jax.stages.train_values.learning import advantages, as_batch, weights
 from motif_jax.structs import Episode, Turn
 from motif_jax.transcripts.render import Rows
@@ -42,7 +50,7 @@ def batch_of(group, seed=0):
 
 def loss_of(objective, given, batch):
     sums = jax.jit(objective.sums)(given, batch)
-    return sum(weight * float(sums[name]) for name, weight in objective.weights.items())
+    return float(objective.loss(sums))
 
 
 @pytest.mark.parametrize("values", [

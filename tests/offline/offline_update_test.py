@@ -1,6 +1,7 @@
 """The training step of every recipe: its loss equals loops over numbers, and cutting batches makes no difference."""
 
 import functools
+import re
 from dataclasses import asdict, replace
 from types import SimpleNamespace
 
@@ -15,11 +16,20 @@ from tiny_decoder import LANGUAGE, VOCABULARY, WIDTH, new_params, random_rows
 
 from motif_jax.config.table import table_of
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.language.model import ModelFunctions
 from motif_jax.offline import update as updates
-from motif_jax.offline.losses import Replies, TranscriptBatch, Weights
 from motif_jax.offline.recipes import OfflineSettings, ValueTerms, names, recipe_of
-from motif_jax.offline.update import count, init_state, make_measure, means_of, objective_of, sum_terms
-from motif_jax.offline.values import ModelFunctions
+from motif_jax.offline.update import (
+    Replies,
+    TranscriptBatch,
+    Weights,
+    count,
+    init_state,
+    make_measure,
+    means_of,
+    objective_of,
+    sum_terms,
+)
 from motif_jax.stages.train_values import unused_values
 
 RECORDED = [name for name in names() if not recipe_of(name).plays]  # group_loss_test.py has the others
@@ -176,15 +186,42 @@ def test_measuring_many_batches_equals_measuring_one(name):
     recipe, whole = recipe_of(name), batch_of(7)
     state, given = start(recipe)
     mesh = make_mesh(1)
-    measure = map_update(make_measure(objective_of(LANGUAGE, recipe, SETTINGS)), mesh, batch_axis=0, num_constants=2)
-    sums = replicate(updates.zero_sums(recipe, SETTINGS), mesh)
+    objective = objective_of(LANGUAGE, recipe, SETTINGS)
+    measure = map_update(make_measure(objective), mesh, batch_axis=0, num_constants=2)
+    sums = replicate(objective.zeros(), mesh)
     for start_row in range(0, 8, 2):
         part = jax.tree.map(lambda array, at=start_row: array[at : at + 2], whole)
         sums = measure(sums, state, given, part)
-    measured = means_of({key: float(value) for key, value in sums.items()}, objective_of(LANGUAGE, recipe, SETTINGS))
+    measured = means_of({key: float(value) for key, value in sums.items()}, objective)
     _, metrics = updated(recipe, whole)
     for key, value in measured.items():
         np.testing.assert_allclose(value, metrics[key], rtol=1e-4, atol=1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("during", ["training", "validation"])
+@pytest.mark.parametrize(("forgotten", "said"), [
+    ("its weight", "the term 'mine' is computed, but has no weight (motif_jax.offline.update.terms_of"),
+    ("to compute it", "the term 'mine' has a weight, but is not computed (motif_jax.offline.update.terms_of"),
+])  # fmt: skip
+def test_a_term_that_is_only_computed_or_only_weighted_is_refused(monkeypatch, forgotten, said, during):
+    recipe, (value_terms, terms_of) = recipe_of("ilql"), (updates.value_terms, updates.terms_of)
+
+    def with_mine(*given):
+        sums, advantage = value_terms(*given)
+        return sums | {"mine": sums["q"]}, advantage
+
+    if forgotten == "its weight":
+        monkeypatch.setattr(updates, "value_terms", with_mine)
+    else:
+        monkeypatch.setattr(updates, "terms_of", lambda *given: terms_of(*given) | {"mine": updates.Term(1.0)})
+    objective, (state, given) = objective_of(PLAIN, recipe, SETTINGS), start(recipe)
+    if during == "training":
+        update, before = updates.make_update(objective, SETTINGS), (state, given)
+    else:
+        update, before = make_measure(objective), (objective.zeros(), state, given)
+    program = map_update(update, make_mesh(1), batch_axis=0, num_constants=len(before) - 1)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        program(*before, batch_of())
 
 
 @pytest.mark.slow
@@ -216,9 +253,7 @@ def written_out(recipe, settings):
         sums = sum_terms(PLAIN, recipe, settings, weights, batch) | count(recipe, batch)
         return sums, updates.follow(state.target, state.learnt, state.step, settings) if state.target else ()
 
-    objective = objective_of(PLAIN, recipe, settings)
-    divisor = objective.divisor_of("policy") if recipe.learns_policy else ""
-    return str(jax.make_jaxpr(program)(state, given, batch_of(num_rows=1))), objective.weights, divisor
+    return str(jax.make_jaxpr(program)(state, given, batch_of(num_rows=1))), objective_of(PLAIN, recipe, settings).terms
 
 
 @pytest.mark.slow

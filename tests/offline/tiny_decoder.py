@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from motif_jax.offline.values import ModelFunctions
+from motif_jax.language.model import ModelFunctions
 from motif_jax.transcripts.render import CUT, TERMINAL, UNFINISHED, Rows
 
 WIDTH, VOCABULARY, LONGEST = 8, 11, 64

@@ -12,11 +12,12 @@ from flax import nnx
 from tiny_writer import POSITIONS, TOKENISER, make_value_model
 
 from motif_jax.language import generation
+from motif_jax.language.model import as_functions
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.offline.values import ShiftArguments, advantages, condition
 from motif_jax.policies import writing
 from motif_jax.policies.decoding import KINDS, SHARED, Decoding, describe_unused
-from motif_jax.policies.writing import ValueWriter, as_functions, pad_contexts
+from motif_jax.policies.writing import ValueWriter, pad_contexts
 from motif_jax.stages.evaluate.play import turns_of
 from motif_jax.structs import Turn
 

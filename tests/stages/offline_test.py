@@ -1,4 +1,3 @@
-import functools
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from motif_jax.devices.mesh import make_mesh
 from motif_jax.files import read_json, read_lines
 from motif_jax.offline.recipes import Running
 from motif_jax.run import Run
-from motif_jax.stages.offline import Session, TrainingJob, best_episodes, train
+from motif_jax.stages.offline import Session, best_episodes, resume
 from motif_jax.structs import Stopped
 from motif_jax.system.startup import StopAsked
 
@@ -30,29 +29,42 @@ class Stop(StopAsked):
         return "SIGTERM" if self.after is not None and self.updates >= self.after else ""
 
 
-def make_job(stop, kill_at=None, broken_at=None, evaluate=lambda state: float(abs(state["x"]).sum()), **facts):
-    def batch(epoch, step):
-        return np.float32(np.random.default_rng((epoch, step)).normal())
+class Sines:
+    """A learner that is quick to compile."""
 
-    def update(state, batch):
-        stop.updates += 1
-        if state["steps"] + 1 == kill_at:
+    title = "The language model"
+
+    def __init__(self, stop, kill_at=None, broken_at=None, loss=lambda state: float(abs(state["x"]).sum()), **identity):
+        self.stop, self.kill_at, self.broken_at, self.loss = stop, kill_at, broken_at, loss
+        self.identity, self.metadata = {"transcripts": "these"} | identity, {}
+        self.state = {"x": np.ones(3, np.float32), "steps": np.zeros((), np.int32)}
+
+    def num_steps(self, epoch):
+        return SIZES[epoch]
+
+    def learn(self, state, epoch, step):
+        self.stop.updates += 1
+        if state["steps"] + 1 == self.kill_at:
             raise KeyboardInterrupt
-        x = jnp.sin(3 * state["x"] + batch)
-        finite = state["steps"] + 1 != broken_at
+        x = jnp.sin(3 * state["x"] + np.float32(np.random.default_rng((epoch, step)).normal()))
+        finite = state["steps"] + 1 != self.broken_at
         return {"x": x, "steps": state["steps"] + 1}, {"loss": x.sum(), "finite": jnp.float32(finite)}
 
-    facts = {"transcripts": "these"} | facts
-    state = {"x": np.ones(3, np.float32), "steps": np.zeros((), np.int32)}
-    return TrainingJob("The language model", state, lambda epoch: SIZES[epoch], batch, update,
-                       lambda state: {"loss": evaluate(state)}, facts, facts)  # fmt: skip
+    def evaluate(self, state):
+        return {"loss": self.loss(state)}
+
+    def rank(self, figures):
+        return figures["loss"]
 
 
 def run(folder, stop=None, pace=PACE, **changes):
     stop = stop or Stop()
     with Hosts() as hosts, Run(folder.parent).stage("train_language", folder.name) as stage:
-        begin = functools.partial(stage.bind, {"env": {"world": "wordle"}, "changes": list(changes)})
-        return train(make_job(stop, **changes), Session(stage, pace, hosts, stop, None, make_mesh()), begin)
+        session = Session(stage, pace, hosts, stop, make_mesh())
+        with resume(Sines(stop, **changes), session) as training:
+            stage.bind({"env": {"world": "wordle"}, "changes": list(changes)})
+            training.run()
+    return training
 
 
 def rows(folder):
@@ -81,7 +93,7 @@ def test_rows_say_how_training_and_validation_go(whole):
 
 def test_of_equal_evaluations_the_last_is_the_best(tmp_path):
     """The first may be of what has not learnt anything. They are after 0, 4, 5, 8 and 12 updates."""
-    outcome = run(tmp_path, evaluate=lambda state: 1.0 if state["steps"] < 12 else 2.0)
+    outcome = run(tmp_path, loss=lambda state: 1.0 if state["steps"] < 12 else 2.0)
     assert outcome.done.best["steps"] == 8
     with reading(tmp_path / "checkpoints") as checkpoints:
         assert checkpoints.best() == checkpoints.readable("best")[0] == 8

@@ -6,6 +6,7 @@ import pytest
 from conftest import get_config, viewed
 
 from motif_jax import experiment
+from motif_jax.devices.hosts import Hosts
 from motif_jax.files import read_json, read_lines
 from motif_jax.stages.train_language.model import open_transcripts
 from motif_jax.structs import UserError
@@ -69,7 +70,7 @@ def test_a_trained_model_is_trained_further(trained, tmp_path):
 @pytest.mark.quick
 def test_transcripts_of_a_workdir_are_those_that_were_imported(tmp_path):
     other = shutil.copy(talks(tmp_path / "talks.jsonl"), tmp_path / "other.jsonl")
-    open_transcripts(viewed(config_for(tmp_path), "train_language"), tmp_path / "run", may_import=True)
+    open_transcripts(viewed(config_for(tmp_path), "train_language"), tmp_path / "run", Hosts())
     (tmp_path / "talks.jsonl").unlink()  # not needed again
     experiment.check(config_for(tmp_path).to_dict(), ["train_language"], tmp_path / "run")
     config = config_for(tmp_path, **{"transcripts.import_from": str(other)})

@@ -180,9 +180,11 @@ def check_template(language: LanguageSection, template: str, directory: str = ""
         check_tokeniser(BUILT_IN[language.tokeniser].from_texts(()), template, writes)
 
 
-def check_tokeniser(tokeniser: Tokeniser, template: str, writes: bool) -> None:
+def check_tokeniser(tokeniser: Tokeniser, template: str, writes: bool = False) -> None:
     """Raises UserError for a tokeniser that cannot encode a template."""
-    check_words(tokeniser, template)
+    if template == "words" and not isinstance(tokeniser, WordTokeniser):
+        why = "the template 'words' is for tokenisers whose tokens are words, unlike this model's"
+        raise UserError(f"{why}: choose marks, lines or none ({TEMPLATE_FLAG})")
     if writes:
         LiveRenderer(tokeniser, TEMPLATES[template])
 
@@ -194,13 +196,6 @@ def check_trained(config: LanguageConfig, name: str, max_length: int, stage: str
     if config.max_positions and max_length > config.max_positions:
         rows = f"rows have {max_length:,} (--config.{stage}.max_length, {flag})"
         raise UserError(f"the model reads {config.max_positions:,} tokens at most, and {rows}")
-
-
-def check_words(tokeniser: Tokeniser, template: str) -> None:
-    """Raises UserError for the template "words" if tokens are not words."""
-    if template == "words" and not isinstance(tokeniser, WordTokeniser):
-        why = "the template 'words' is for tokenisers whose tokens are words, unlike this model's"
-        raise UserError(f"{why}: choose marks, lines or none ({TEMPLATE_FLAG})")
 
 
 STAGE = offline_stage(

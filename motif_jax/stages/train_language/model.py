@@ -11,29 +11,27 @@ import numpy as np
 from flax import nnx
 
 from motif_jax.console import print_line
-from motif_jax.devices.checkpoints import read_saved
-from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.devices.hosts import Hosts, Vote
 from motif_jax.files import make_anew, remove_folder
 from motif_jax.language.adapt import activation_bytes, bytes_of, new_additions, print_memory
 from motif_jax.language.config import FOLDER, MODEL, LanguageConfig, make_config
 from motif_jax.language.hub import read_config, read_language_model, read_model_tokeniser, write_language_model
-from motif_jax.language.model import Types, make_language_model
+from motif_jax.language.model import Types, as_functions, make_language_model
 from motif_jax.names import TRANSCRIPT_FORMATS, find
 from motif_jax.offline.recipes import OfflineSection, Recipe, recipe_of, settings_of
 from motif_jax.offline.update import init_state
-from motif_jax.policies.writing import as_functions
 from motif_jax.run import StageRun
+from motif_jax.stages import offline
 from motif_jax.stages.collect import report_transcripts
-from motif_jax.stages.offline import Done, LanguageParts, TrainingJob, make_job, open_session, write_summary
-from motif_jax.stages.offline import train as train_offline
+from motif_jax.stages.offline import Done, LanguageParts, Learner
 from motif_jax.stages.train_language import (
     BUILT_IN,
     CloningConfig,
     LanguageSection,
     TranscriptsConfig,
     check_prompts,
+    check_tokeniser,
     check_trained,
-    check_words,
 )
 from motif_jax.structs import UserError, naming
 from motif_jax.tokens import Tokeniser, write_tokeniser
@@ -44,33 +42,36 @@ from motif_jax.transcripts.store import Transcripts, are_decision_points
 STAGE, FLAG = "train_language", "--config.language.model"
 
 
-def open_transcripts(config: TranscriptsConfig, workdir: Path, may_import: bool) -> Transcripts:
-    """The config's transcripts; imports them into the workdir if the config says so and they do not exist yet.
-
-    `may_import`: whether this process may import them, as one host does.
-    """
+def open_transcripts(config: TranscriptsConfig, workdir: Path, hosts: Hosts) -> Transcripts:
+    """The config's transcripts; the first host imports them into the workdir if the config says so."""
     given = config.transcripts
     path = Path(given.path) if given.path else workdir / "transcripts"
-    if given.names and may_import:
-        files = given.format.find(given.names)
-        provenance: dict[str, Any] = {"format": given.import_format, "files": [file.name for file in files]}
-        provenance |= given.format.about(config.env, config.seed)
-        episodes = given.format.episodes(files, config.env, config.seed)
-        is_new = not path.exists()
-        transcripts = imports.import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
-        if transcripts.record["provenance"] != provenance:
-            raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({imports.FLAG})")
-        report_transcripts(workdir)  # also of earlier ones: a kill may have come between the two
-        if is_new:
-            texts = f"{len(transcripts):,} episodes with {transcripts.num_texts:,} texts"
-            unpaid = int((np.add.reduceat(transcripts.reward != 0, transcripts.starts) == 0).sum())
-            without = f"; {unpaid:,} of them have no reward but 0" if unpaid else ""
-            print_line(f"transcripts: imported {texts} to {str(path)!r}{without}")
-        return transcripts
+    if given.names and hosts.me == 0:
+        import_transcripts(config, workdir, path)
+    hosts.agree(Vote.GO_ON)
     transcripts = Transcripts(path)
     if not transcripts.is_action.any():
         raise UserError(f"{str(path)!r} has no turn of an agent: there is nothing to learn (--config.transcripts.path)")
     return transcripts
+
+
+def import_transcripts(config: TranscriptsConfig, workdir: Path, path: Path) -> None:
+    """Imports the transcripts into the workdir if they do not exist yet; raises UserError if it has others."""
+    given = config.transcripts
+    files = given.format.find(given.names)
+    provenance: dict[str, Any] = {"format": given.import_format, "files": [file.name for file in files]}
+    provenance |= given.format.about(config.env, config.seed)
+    episodes = given.format.episodes(files, config.env, config.seed)
+    is_new = not path.exists()
+    transcripts = imports.import_episodes(episodes, path, provenance) if is_new else Transcripts(path)
+    if transcripts.record["provenance"] != provenance:
+        raise UserError(f"{str(path)!r} has other transcripts: choose another --workdir ({imports.FLAG})")
+    report_transcripts(workdir)  # also of earlier ones: a kill may have come between the two
+    if is_new:
+        texts = f"{len(transcripts):,} episodes with {transcripts.num_texts:,} texts"
+        unpaid = int((np.add.reduceat(transcripts.reward != 0, transcripts.starts) == 0).sum())
+        without = f"; {unpaid:,} of them have no reward but 0" if unpaid else ""
+        print_line(f"transcripts: imported {texts} to {str(path)!r}{without}")
 
 
 def make_renderer(
@@ -81,7 +82,7 @@ def make_renderer(
     prompts = are_decision_points(transcripts) or (imported is not None and imported.prompts)
     if prompts:
         check_prompts(template)
-    check_words(tokeniser, template)
+    check_tokeniser(tokeniser, template)
     return Renderer(
         transcripts.turns(), tokeniser, TEMPLATES[template], discount=discount, apart=prompts, keep_end=keep == "end"
     )
@@ -158,28 +159,35 @@ def write_model(directory: Path, parts: LanguageParts, params: Any) -> None:
 def train(config: CloningConfig, workdir: Path) -> None:
     """Trains the model on the workdir's transcripts, or resumes an earlier run."""
     section, recipe = config.train_language, recipe_of(config.train_language.recipe)
+    with offline.open_session(config, section, workdir, STAGE, FOLDER) as session:
+        transcripts = open_transcripts(config, workdir, session.hosts)
+        parts = make_parts(config.language, transcripts, section, config.seed, recipe=recipe)
+        renderer = make_renderer(transcripts, parts.tokeniser, config.transcripts.template, keep=section.keep)
+        learner = Cloning(config, session, recipe, transcripts, parts, renderer)
+        with offline.resume(learner, session) as training:
+            session.stage.bind(config)
+            training.run()
+        if session.stage.writes:
+            finish(session.stage, learner, training.done)
 
-    def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
+
+class Cloning(Learner):
+    """The policy alone."""
+
+    title = "The language model"
+
+    def evaluate(self, state: Any) -> dict[str, float]:
+        means = super().evaluate(state)
         return {name: means[name] for name in ("loss", "accuracy")}
 
-    with open_session(config, section, workdir, STAGE, FOLDER, open_transcripts) as session:
-        parts = make_parts(config.language, session.transcripts, section, config.seed, recipe=recipe)
-        template = config.transcripts.template
-        renderer = make_renderer(session.transcripts, parts.tokeniser, template, keep=section.keep)
-        job = make_job(config, session, "The language model", recipe, parts, renderer, figures)
-        training = train_offline(job, session, lambda: session.stage.bind(config))
-        if session.stage.writes:
-            finish(session.stage, parts, job, training.done)
 
-
-def finish(stage: StageRun, parts: LanguageParts, job: TrainingJob, done: Done) -> None:
+def finish(stage: StageRun, learner: Cloning, done: Done) -> None:
     """Writes the best model, the report's part and the summary, and prints a line."""
-    number, arrays, _ = read_saved(stage.path / "checkpoints", "language model", "best")
-    state = rebuild(job.state, leaves_by_path(arrays["train"]), stage.path)
-    params = parts.whole(state.learnt)["policy"]
-    write_model(stage.path / MODEL, parts, params)
+    number, state = offline.read_state(stage, learner, "best")
+    params = learner.parts.whole(state.learnt)["policy"]
+    write_model(stage.path / MODEL, learner.parts, params)
     size = sum(array.size for array in jax.tree.leaves(params))
-    write_summary(stage, job, done, {"checkpoint": number, "parameters": size})
+    offline.write_summary(stage, learner, done, {"checkpoint": number, "parameters": size})
     best = f"{done.best['valid_loss']:.4f} per token of the agent, {done.best['valid_accuracy']:.1%} of them predicted"
     reads = f"motif_jax.load_language reads {str(stage.path / MODEL)!r}"
     print_line(f"{STAGE}: {done.steps:,} updates, {size:,} parameters; best validation loss {best}; {reads}")

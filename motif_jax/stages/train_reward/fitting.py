@@ -91,8 +91,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
         stage.bind(config)
         print_line(f"{STAGE}: compiling the first update")
         progress, started = Progress(STAGE, section.num_epochs, "epochs", first), time.monotonic()
-        resumes = bool(history)  # the checkpoint's epoch is measured
-        start = first if resumes else -1
+        start = first if history else -1
         with stage.metrics("epoch", start, section.tensorboard, section.wandb, config, "reward") as metrics:
             assert metrics
             for epoch in range(first, max(first, section.num_epochs) + 1):
@@ -104,7 +103,7 @@ def fit(config: RewardConfig, stage: StageRun) -> None:
                 values, rewards = value_pairs(model, state.params, data)
                 if not np.isfinite(rewards).all():
                     raise UserError(f"the rewards are not finite after epoch {epoch}; {REMEDY}")
-                if epoch == first and resumes:
+                if epoch == start:  # the checkpoint's epoch is measured
                     continue
                 row = measure(rewards, data, jax.device_get(state.sums)) | {"epoch": epoch}
                 history.append(row | {"seconds": round(time.monotonic() - started, 2)})

@@ -11,7 +11,7 @@ text t on, the advantage of all tokens of this text is
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from motif_jax.config.table import describe_changed, table_of
 from motif_jax.console import print_line
-from motif_jax.devices.checkpoints import read_saved
 from motif_jax.devices.mesh import map_update, replicate, shard
-from motif_jax.devices.parameters import leaves_by_path, rebuild, sum_of_arrays
+from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.envs.own_code import reported
 from motif_jax.envs.text_world import TextWorld
 from motif_jax.envs.world import SeedStream
@@ -33,22 +31,29 @@ from motif_jax.envs.worlds import make_world
 from motif_jax.files import checkpoint_steps
 from motif_jax.language.config import find_trained
 from motif_jax.learner.losses import relative
-from motif_jax.offline.losses import Play, Replies, TranscriptBatch
 from motif_jax.offline.rankings import Rankings, best_texts, make_readers, ranks
-from motif_jax.offline.recipes import GroupLearning, Recipe, recipe_of, settings_of
-from motif_jax.offline.update import OfflineState, Sums, group_objective, make_update, restricted
+from motif_jax.offline.recipes import GroupLearning, OfflineSettings, Recipe, recipe_of, settings_of
+from motif_jax.offline.update import (
+    OfflineState,
+    Play,
+    Replies,
+    TranscriptBatch,
+    group_objective,
+    make_update,
+    restricted,
+)
 from motif_jax.pages.blocks import quoted, table
 from motif_jax.policies import writing
-from motif_jax.policies.decoding import decoding_in_training
+from motif_jax.policies.decoding import Decoding, decoding_in_training
 from motif_jax.policies.writing import POLICY, Played, ValueModel, ValueWriter, allowed_tokens, play_games, play_tokens
 from motif_jax.run import StageRun
 from motif_jax.stages import is_first_host, offline
-from motif_jax.stages.offline import FINITE, Done, LanguageParts, Session, TrainingJob
+from motif_jax.stages.offline import FINITE, Done, LanguageParts
 from motif_jax.stages.train_language.model import make_parts, make_renderer, new_params, open_transcripts, write_model
 from motif_jax.stages.train_values import FOLDER, ValuesConfig, ValuesSection, unused_values
 from motif_jax.structs import UserError
-from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser
-from motif_jax.transcripts.render import TEMPLATES, TERMINAL, UNFINISHED, LiveRenderer, Renderer, Rows
+from motif_jax.tokens import UNKNOWN_TOKEN, BuiltInTokeniser, Tokeniser
+from motif_jax.transcripts.render import TEMPLATES, TERMINAL, UNFINISHED, EpochPlan, LiveRenderer, Renderer, Rows
 from motif_jax.transcripts.store import Transcripts
 
 FIRST_GAME = 2**24  # number of the first game; those before it are for evaluations
@@ -66,8 +71,8 @@ def train(config: ValuesConfig, workdir: Path) -> None:
     changed = describe_changed(STAGE, table_of(ValuesSection), vars(section), unused_values(recipe, section))
     if changed and is_first_host(config):
         print_line(f"{STAGE}: the recipe {section.recipe!r} makes no use of {changed}")
-    with offline.open_session(config, section, workdir, STAGE, FOLDER, open_transcripts) as session:
-        stage, transcripts = session.stage, session.transcripts
+    with offline.open_session(config, section, workdir, STAGE, FOLDER) as session:
+        stage, transcripts = session.stage, open_transcripts(config, workdir, session.hosts)
         language, flag = config.language, "--config.language.model"
         if section.start != "fresh":
             model = section.policy or str(find_trained(workdir, FLAG))
@@ -76,20 +81,27 @@ def train(config: ValuesConfig, workdir: Path) -> None:
             none = f"none of the {len(transcripts):,} episodes has a reward, so there are no values to learn"
             raise UserError(f"{none} (--config.transcripts.import_from, .path)")
         parts = make_parts(language, transcripts, section, config.seed, flag, STAGE, recipe=recipe)
+        check_known(parts.tokeniser, transcripts)
         renderer = renderer_of(config, recipe, transcripts, parts)
-        job = make_values_job(config, recipe, session, parts, renderer)
-
-        def begin() -> None:
+        trunk = None if section.start == "policy" else new_params(parts, config.seed + 1)
+        bias = mean_to_go(transcripts) / section.reward_scale  # values begin at the mean reward-to-go
+        kind = Playing if recipe.plays else Values
+        learner = kind(config, session, recipe, transcripts, parts, renderer, trunk, bias)
+        learner.identity["policy"] = sum_of_arrays(parts.params)
+        learner.metadata["mean_return"] = float(transcripts.returns().mean())
+        learner.metadata["emitted"] = renderer.emitted().tolist()  # tokens that decoding may write
+        if stage.writes:
+            report_lost(recipe, renderer, learner.writer.model.renderer.stop, section)
+        if learner.plays_games:
+            learner.writer.check(learner.decoding)
+        with offline.resume(learner, session) as training:
             goes_on = checkpoint_steps(folder / "checkpoints") and (folder / POLICY).is_dir()
             if stage.writes and not (recipe.learns_policy and goes_on):
                 write_model(folder / POLICY, parts, parts.params)  # so that the folder can be used alone
             stage.bind(config)
-
-        done = offline.train(job, session, begin).done
+            training.run()
         if stage.writes:
-            state = chosen_state(stage, job, done)
-            rankings = rank_texts(config, recipe, parts, renderer, transcripts, state) if recipe.per_token else None
-            finish(stage, parts, job, done, state, rankings)
+            finish(stage, learner, training.done)
 
 
 def renderer_of(config: ValuesConfig, recipe: Recipe, transcripts: Transcripts, parts: LanguageParts) -> Renderer:
@@ -99,47 +111,89 @@ def renderer_of(config: ValuesConfig, recipe: Recipe, transcripts: Transcripts, 
     return make_renderer(transcripts, parts.tokeniser, config.transcripts.template, discount, section.keep)
 
 
-def make_values_job(
-    config: ValuesConfig, recipe: Recipe, session: Session, parts: LanguageParts, renderer: Renderer
-) -> TrainingJob:
-    """The job of the training loop."""
-    section, transcripts = config.train_values, session.transcripts
-    if isinstance(parts.tokeniser, BuiltInTokeniser):  # made for other transcripts, perhaps; others know all texts
-        for text in transcripts.texts():
-            if UNKNOWN_TOKEN in parts.tokeniser.encode(text):
-                where = f"{text[:60]!r} in {str(transcripts.path)!r} ({FLAG}, --config.transcripts.path)"
-                raise UserError(f"the policy's tokeniser, made for other transcripts, does not know all of {where}")
-    live = LiveRenderer(parts.tokeniser, TEMPLATES[config.transcripts.template])
-    allowed = allowed_tokens(parts.config.vocabulary, renderer.emitted(), live)
-    model = ValueModel(
-        parts.config, parts.graph, parts.params, {}, {}, recipe, parts.tokeniser, live, allowed, section.reward_scale,
-        (section.value_min, section.value_max),
-    )  # fmt: skip
-    writer = ValueWriter(model, as_drawn=recipe.plays)  # the policy at the start of training, without values
-    if session.stage.writes:
-        report_lost(recipe, renderer, live.stop, section)
-    play = make_play(config, parts, writer) if section.games and session.stage.writes else None
+class Values(offline.Learner):
+    """Values of texts, and perhaps the policy; the return of games that are played with them may rank checkpoints."""
 
-    def figures(state: Any, means: dict[str, float]) -> dict[str, float]:
-        if not play:
-            return means
-        played = play(jax.device_get(state))
-        return means | {"return": played, offline.RANK: -played}
+    title = "The values"
+    config: ValuesConfig
+    section: ValuesSection
 
-    job = offline.make_job(
-        config, session, "The values", recipe, parts, renderer, figures,
-        trunk=None if section.start == "policy" else new_params(parts, config.seed + 1),
-        bias=mean_to_go(transcripts) / section.reward_scale,  # values begin at the mean reward-to-go
-        identity={"policy": sum_of_arrays(parts.params)},
-        metadata={
-            "mean_return": float(transcripts.returns().mean()),
-            "emitted": renderer.emitted().tolist(),  # tokens that decoding may write
-        },
-        replies=reply_source(config, model, session.mesh) if recipe.of_replies else None,
-    )  # fmt: skip
-    if recipe.plays:
-        job = by_playing(job, config, parts, writer, session.mesh)
-    return job
+    @functools.cached_property
+    def writer(self) -> ValueWriter:
+        """Writes with the policy at the start of training, without values, until it gets others."""
+        parts, section = self.parts, self.section
+        live = LiveRenderer(parts.tokeniser, TEMPLATES[self.config.transcripts.template])
+        allowed = allowed_tokens(parts.config.vocabulary, self.renderer.emitted(), live)
+        model = ValueModel(
+            parts.config, parts.graph, parts.params, {}, {}, self.recipe, parts.tokeniser, live, allowed,
+            section.reward_scale, (section.value_min, section.value_max),
+        )  # fmt: skip
+        return ValueWriter(model, as_drawn=self.recipe.plays)
+
+    def batch(self, plan: EpochPlan, epoch: int, step: int) -> TranscriptBatch:
+        """The batch, with replies if the recipe needs them: they depend on the seed, the batch and the row's number."""
+        batch = super().batch(plan, epoch, step)
+        if not self.recipe.of_replies:
+            return batch
+        most = max(sum(int(self.renderer.num_actions[episode]) for episode in row) for row in plan[step].rows)
+        most = max(-(-most // REPLIED) * REPLIED, REPLIED)
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(self.config.seed), epoch), step)
+        keys = jax.random.split(key, len(batch.rows.tokens))
+        return batch._replace(replies=self.sample_replies(self.given["policy"], batch.rows, keys, most))
+
+    @functools.cached_property
+    def sample_replies(self) -> Any:
+        """See `writing.make_replies`; the number of texts is the last argument."""
+        model, allowed = self.writer.model, jnp.asarray(self.writer.model.allowed)
+        count, length = self.section.replies, self.config.decoding.max_tokens
+
+        def sample(policy: Any, rows: Rows, keys: jax.Array, max_texts: int) -> Replies:
+            replies = writing.make_replies(model.graph, allowed, model.renderer.stop, count, length, max_texts)
+            return replies(policy, rows, keys)
+
+        return jax.jit(sample, static_argnums=3)
+
+    @property
+    def plays_games(self) -> bool:
+        return self.stage.writes and self.section.games > 0
+
+    @property
+    def decoding(self) -> Decoding:
+        """That of the games of evaluations."""
+        return decoding_in_training(self.recipe, self.config.decoding, self.section.games_beta)
+
+    @functools.cached_property
+    def world(self) -> TextWorld:
+        world = make_world(self.config.env)
+        assert isinstance(world, TextWorld)
+        return world
+
+    def evaluate(self, state: OfflineState) -> dict[str, float]:
+        means = super().evaluate(state)
+        return means | {"return": self.play(jax.device_get(state))} if self.plays_games else means
+
+    def rank(self, figures: dict[str, float]) -> float:
+        return -figures["return"] if "return" in figures else super().rank(figures)
+
+    def play(self, state: OfflineState) -> float:
+        """The mean return of some games that are decoded with this state."""
+        learnt = self.parts.whole(state.learnt)
+        online = {name: part for name, part in learnt.items() if name not in ("policy", "q")}
+        self.writer.swap(learnt.get("policy", self.parts.params), self.parts.whole(state.target), online)
+        with reported(self.config.env):
+            games = play_games(
+                self.world, self.writer, self.decoding, range(self.section.games), seed=self.config.seed,
+                stream=SeedStream.TRAIN,
+            )  # fmt: skip
+        return float(np.mean([game.episode_return for game in games]))
+
+
+def check_known(tokeniser: Tokeniser, transcripts: Transcripts) -> None:
+    """Raises UserError if a built-in tokeniser, made for other transcripts, does not know all texts of these."""
+    for text in transcripts.texts() if isinstance(tokeniser, BuiltInTokeniser) else ():
+        if UNKNOWN_TOKEN in tokeniser.encode(text):
+            where = f"{text[:60]!r} in {str(transcripts.path)!r} ({FLAG}, --config.transcripts.path)"
+            raise UserError(f"the policy's tokeniser, made for other transcripts, does not know all of {where}")
 
 
 def report_lost(recipe: Recipe, renderer: Renderer, stop: int, section: ValuesSection) -> None:
@@ -163,26 +217,6 @@ def report_lost(recipe: Recipe, renderer: Renderer, stop: int, section: ValuesSe
         )
 
 
-def reply_source(config: ValuesConfig, model: ValueModel, mesh: Mesh) -> offline.ReplySource:
-    """A function that samples replies from the policy; they depend on the seed, the batch and the row's number."""
-    allowed, stop = jnp.asarray(model.allowed), model.renderer.stop
-    count, length = config.train_values.replies, config.decoding.max_tokens
-    policy = replicate(model.policy, mesh)
-
-    @functools.cache
-    def program(max_texts: int) -> Any:
-        return jax.jit(writing.make_replies(model.graph, allowed, stop, count, length, max_texts))
-
-    def sample(rows: Rows, max_texts: int, drawn_by: tuple[int, int, int]) -> Replies:
-        key = jax.random.key(drawn_by[0])
-        for number in drawn_by[1:]:
-            key = jax.random.fold_in(key, number)
-        most = max(-(-max_texts // REPLIED) * REPLIED, REPLIED)
-        return program(most)(policy, rows, jax.random.split(key, len(rows.tokens)))
-
-    return sample
-
-
 def mean_to_go(transcripts: Transcripts) -> float:
     """The mean reward-to-go over all texts of the agent; 0 without texts."""
     reward = np.asarray(transcripts.reward, np.float64)
@@ -192,47 +226,35 @@ def mean_to_go(transcripts: Transcripts) -> float:
     return float(to_go[transcripts.is_action].mean()) if transcripts.is_action.any() else 0.0
 
 
-def rank_texts(
-    config: ValuesConfig, recipe: Recipe, parts: LanguageParts, renderer: Renderer, transcripts: Transcripts,
-    state: OfflineState,
-) -> Rankings:  # fmt: skip
+def rank_texts(learner: Values, state: OfflineState) -> Rankings:
     """The texts with the highest advantages, and ranks of an expert's texts, for values per token."""
-    section = config.train_values
-    _, held = offline.choose_episodes(section, recipe, transcripts, config.seed)
+    section, parts, renderer, transcripts = learner.section, learner.parts, learner.renderer, learner.transcripts
     state = state._replace(learnt=parts.whole(state.learnt), target=parts.whole(state.target))
     readers = make_readers(parts.language, state, (section.value_min, section.value_max))
     width = min(section.max_length, int(renderer.lengths.max()))
-    best = best_texts(readers["target"], renderer, transcripts, held, width)
+    best = best_texts(readers["target"], renderer, transcripts, learner.held_out, width)
     return Rankings(best, ranks(readers, renderer, transcripts, width))
 
 
-def chosen_checkpoint(done: Done) -> int:
-    """The number of the checkpoint that decoding reads: the best by the return of games, or the last."""
-    return int(done.best["steps"] if "valid_return" in done.best else done.steps)
+def finish(stage: StageRun, learner: Values, done: Done) -> None:
+    """Writes the policy of the chosen state, if it was learnt, the report's part and the summary; prints a line.
 
-
-def chosen_state(stage: StageRun, job: TrainingJob, done: Done) -> OfflineState:
-    """The state in this checkpoint, on the host."""
-    folder = stage.path / "checkpoints"
-    _, arrays, _ = read_saved(folder, "language model", str(chosen_checkpoint(done)))
-    return rebuild(job.state, leaves_by_path(arrays["train"]), folder)
-
-
-def finish(
-    stage: StageRun, parts: LanguageParts, job: TrainingJob, done: Done, state: OfflineState, rankings: Rankings | None
-) -> None:
-    """Writes the policy of the chosen state, if it was learnt, the report's part and the summary; prints a line."""
+    The chosen state is the best one by the return of games, or the last.
+    """
+    best = done.best if "valid_return" in done.best else {"steps": done.steps}
+    chosen, state = offline.read_state(stage, learner, str(best["steps"]))
+    rankings = rank_texts(learner, state) if learner.recipe.per_token else None
     if "policy" in state.learnt:
-        write_model(stage.path / POLICY, parts, state.learnt["policy"])
+        write_model(stage.path / POLICY, learner.parts, state.learnt["policy"])
     if rankings:
         stage.write("rankings", rankings)
-    chosen, size = chosen_checkpoint(done), sum(array.size for array in jax.tree.leaves(state.learnt))
-    result = {"recipe": job.metadata["recipe"], "checkpoint": chosen, "parameters": size}
-    offline.write_summary(stage, job, done, result, *(blocks_of_rankings(rankings) if rankings else ()))
-    best = f"best validation loss {done.best['valid_loss']:.4f}, which says little about play"
-    if "valid_return" in done.best:
-        best = f"best return {done.best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
-    print_line(f"{STAGE}: {job.metadata['recipe']}, {done.steps:,} updates, {size:,} parameters learnt; {best}")
+    recipe, size = learner.recipe.name, sum(array.size for array in jax.tree.leaves(state.learnt))
+    result = {"recipe": recipe, "checkpoint": chosen, "parameters": size}
+    offline.write_summary(stage, learner, done, result, *(blocks_of_rankings(rankings) if rankings else ()))
+    said = f"best validation loss {done.best['valid_loss']:.4f}, which says little about play"
+    if "valid_return" in best:
+        said = f"best return {best['valid_return']:.2f} in the games of evaluations, after {chosen:,} updates"
+    print_line(f"{STAGE}: {recipe}, {done.steps:,} updates, {size:,} parameters learnt; {said}")
 
 
 def blocks_of_rankings(rankings: Rankings) -> list[str]:
@@ -257,59 +279,45 @@ def blocks_of_rankings(rankings: Rankings) -> list[str]:
     return body
 
 
-def make_play(config: ValuesConfig, parts: LanguageParts, writer: ValueWriter) -> Callable[[OfflineState], float]:
-    """A function from the state to the mean return of some games that are decoded with it."""
-    section, world = config.train_values, make_world(config.env)
-    assert isinstance(world, TextWorld)
-    decoding = decoding_in_training(writer.model.recipe, config.decoding, section.games_beta)
-    writer.check(decoding)
-
-    def play(state: OfflineState) -> float:
-        learnt = parts.whole(state.learnt)
-        online = {name: part for name, part in learnt.items() if name not in ("policy", "q")}
-        writer.swap(learnt.get("policy", parts.params), parts.whole(state.target), online)
-        with reported(config.env):
-            seeds = {"seed": config.seed, "stream": SeedStream.TRAIN}
-            games = play_games(world, writer, decoding, range(section.games), **seeds)
-        return float(np.mean([game.episode_return for game in games]))
-
-    return play
-
-
 # ---- learning from games that the policy plays
 
 
-def by_playing(
-    job: TrainingJob, config: ValuesConfig, parts: LanguageParts, writer: ValueWriter, mesh: Mesh
-) -> TrainingJob:
-    """The job of a recipe that plays, from one that reads transcripts; `writer` is the policy at the start."""
-    section, world = config.train_values, make_world(config.env)
-    assert isinstance(world, TextWorld)
-    settings = settings_of(section, section.num_epochs * section.rounds * section.updates_per_round)
-    decoding = decoding_in_training(writer.model.recipe, config.decoding, 0.0)
-    language = restricted(parts.language, jnp.asarray(writer.model.allowed), decoding.temperature)
-    update = make_update(group_objective(language, settings, section.chunk), settings)
-    update = map_update(update, mesh, batch_axis=0, num_constants=1)
-    given = replicate({"reference": parts.params} if settings.reference_coefficient else {}, mesh)
-    discount = section.discount if writer.model.recipe.compares_visits else None
+class Playing(Values):
+    """A recipe that plays: in each step, some updates with the games of a round."""
+
     warned = False
 
-    def learn(state: OfflineState, number: int) -> tuple[OfflineState, Sums]:
-        nonlocal warned
-        writer.swap(jax.device_get(state.learnt["policy"]), {}, {})
-        first = FIRST_GAME + number * (section.batch_size // section.group_size)
-        episodes = first + np.arange(section.batch_size) // section.group_size
-        key = jax.random.fold_in(jax.random.key(config.seed), number)
-        with reported(config.env):
-            games = play_tokens(world, writer, decoding, episodes.tolist(), key, config.seed, SeedStream.TRAIN)
-        batch = shard(as_batch(games, settings, discount, section.max_length), mesh)
+    @functools.cached_property
+    def settings(self) -> OfflineSettings:
+        section = self.section
+        return settings_of(section, section.num_epochs * section.rounds * section.updates_per_round)
+
+    @functools.cached_property
+    def given(self) -> dict[str, Any]:
+        return replicate({"reference": self.parts.params} if self.settings.reference_coefficient else {}, self.mesh)
+
+    @functools.cached_property
+    def update(self) -> Any:
+        temperature = self.config.decoding.temperature
+        language = restricted(self.parts.language, jnp.asarray(self.writer.model.allowed), temperature)
+        update = make_update(group_objective(language, self.settings, self.section.chunk), self.settings)
+        return map_update(update, self.mesh, batch_axis=0, num_constants=1)
+
+    def num_steps(self, epoch: int) -> int:
+        return self.section.rounds
+
+    def learn(self, state: OfflineState, epoch: int, step: int) -> tuple[OfflineState, dict[str, Any]]:
+        section = self.section
+        games = self.play_round(jax.device_get(state.learnt["policy"]), epoch * section.rounds + step)
+        discount = section.discount if self.recipe.compares_visits else None
+        batch = shard(as_batch(games, self.settings, discount, section.max_length), self.mesh)
         updates = []
         for _ in range(section.updates_per_round):
-            state, metrics = update(state, given, batch)
+            state, metrics = self.update(state, self.given, batch)
             updates.append(metrics)
         away = float(updates[0]["ratio_deviation"])
-        if away > EXACT and not warned:
-            warned = True
+        if away > EXACT and not self.warned:
+            self.warned = True
             print_line(
                 f"{STAGE}: the policy's probabilities differ by {away:.1%} between writing and learning, so its "
                 "ratios do not begin at 1; float32 is exact enough (--config.language.dtype)"
@@ -323,9 +331,16 @@ def by_playing(
             "groups_that_differ": spread.mean(), "first_ratio_deviation": away,
         }  # fmt: skip
 
-    return job._replace(
-        num_steps=lambda epoch: section.rounds, batch=lambda epoch, step: epoch * section.rounds + step, update=learn
-    )
+    def play_round(self, policy: Any, number: int) -> list[Played]:
+        """Plays games with these parameters; neighbours are a group."""
+        self.writer.swap(policy, {}, {})
+        section, decoding = self.section, decoding_in_training(self.recipe, self.config.decoding, 0.0)
+        first = FIRST_GAME + number * (section.batch_size // section.group_size)
+        episodes = (first + np.arange(section.batch_size) // section.group_size).tolist()
+        seed = self.config.seed
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        with reported(self.config.env):
+            return play_tokens(self.world, self.writer, decoding, episodes, key, seed, SeedStream.TRAIN)
 
 
 def as_batch(games: Sequence[Played], group: GroupLearning, discount: float | None, max_length: int) -> TranscriptBatch:
