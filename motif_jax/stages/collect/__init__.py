@@ -13,7 +13,7 @@ import itertools
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -395,7 +395,7 @@ def play_transcripts(
     mixture = load_mixture(config, world, stage.read("policies", list[dict[str, Any]]), following)
     checkpoints = mixture.metadata() if mixture else []
     stage.bind(config)
-    stage.write("policies", checkpoints)  # a resumed run uses the same checkpoints
+    stage.write("policies", checkpoints)  # a resumed run uses the same
     if games:
         print_line(f"collect: going on after {games:,} of {section.transcripts:,} games")
     progress = Progress(NAME, section.transcripts, "games", games)
@@ -419,8 +419,8 @@ def play_texts(
     """Yields the number and the episodes of each game after the first `games`; `following`: the number of the next."""
     section, numbers = config.collect, range(following, config.collect.transcripts)
     if not isinstance(world, TextWorld):
-        moments = play_moments(config, world, mixture, following) if games < section.transcripts else iter(())
-        yield from itertools.islice(moments, section.transcripts - games)
+        with contextlib.closing(play_moments(config, world, mixture, following)) as moments:
+            yield from itertools.islice(moments, section.transcripts - games)
     elif not section.branch_player:
         played = play_episodes(world, section.collector, numbers, seed=config.seed)
         yield from enumerate(([episode] for episode in played), following)
@@ -432,7 +432,7 @@ def play_texts(
 
 def play_moments(
     config: CollectConfig, world: World, mixture: Mixture | None, first: int
-) -> Iterator[tuple[int, list[Episode]]]:
+) -> Generator[tuple[int, list[Episode]]]:
     """Yields the number of each game and its moments, as episodes; before those of game 0 come the world's words.
 
     An action's reward is the game's reward-to-go, so that the best episodes are moments of the best games. `info` has
@@ -629,7 +629,7 @@ STAGE = Stage(
         workdir / DATASET,
         workdir / TRANSCRIPTS,
         *with_result(workdir / PIECES, pair_store.FIRST_PIECE),
-        *with_result(workdir / PIECES_OF_TEXT, GAMES),
+        *with_result(workdir / PIECES_OF_TEXT, "policies.json"),
     ],
     loads_jax=lambda config: bool(config.collect.policies) and not config.collect.dataset,
 )
