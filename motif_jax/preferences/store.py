@@ -236,6 +236,7 @@ class PairWriter:
             with np.load(file) as piece:
                 self.progress = json.loads(piece["progress"].tobytes())
         self._committed = self.moments
+        pieces.parent.mkdir(parents=True, exist_ok=True)
         needed, free = 2 * num_pairs * self._bytes, shutil.disk_usage(pieces.parent).free
         if needed + SPARE_BYTES > free:
             raise UserError(
