@@ -18,7 +18,7 @@ from motif_jax.structs import UserError
 pytestmark = pytest.mark.quick
 STAGES = {name: find_stage(name) for name in NAMES}
 BEGUN = {  # the directory of a stage that has begun, and what is in it then
-    "collect": ("dataset.partial", "progress.json"),
+    "collect": ("dataset.pieces", "000000000000.npz"),
     "annotate": ("annotations/lexicon_msg_defaultgoal", ""),
     "train_reward": ("reward", "checkpoints/1"),
     "train_policy": ("policy", "checkpoints/1"),

@@ -17,7 +17,6 @@ import numpy as np
 
 from motif_jax.devices.releases import list_saved
 from motif_jax.envs.world import World
-from motif_jax.files import read_json
 from motif_jax.rewards.registry import to_number
 from motif_jax.structs import ArraySpec, UserError, naming
 
@@ -130,19 +129,13 @@ class Mixture:
     """An `actors.acting.BatchedPolicy` that asks each group's own policy."""
 
     def __init__(
-        self, choices: list[PlayerChoice], world: World, *, num_workers: int, games_per_worker: int, seed: int,
-        trusted: Iterable[str] = (), begun: Path | None = None, flag: str = FLAG,
+        self, checkpoints: list[Checkpoint], world: World, *, num_workers: int, games_per_worker: int, seed: int,
+        trusted: Iterable[str] = (), flag: str = FLAG,
     ):  # fmt: skip
-        """Loads the policies; `trusted`: classes of users (module:Class) that checkpoints may import.
-
-        `begun`: the unfinished dataset; if it was begun, its checkpoints continue it even if newer ones exist.
-        """
+        """Loads the policies; `trusted`: classes of users (module:Class) that checkpoints may import."""
         from motif_jax.policies.model import PolicyPlayer
 
-        progress: dict[str, Any] = {"policies": [], "next_episode": 0}
-        if begun and (begun / "progress.json").exists():
-            progress = read_json(begun / "progress.json")
-        self.checkpoints = [Checkpoint(**policy) for policy in progress["policies"]] or find(choices, flag)
+        self.checkpoints = checkpoints
         workers = max(num_workers, 1)
         self.groups = groups_per_worker(len(self.checkpoints), workers, games_per_worker)
         shares, total = np.array([checkpoint.share for checkpoint in self.checkpoints]), workers * self.groups
@@ -157,7 +150,7 @@ class Mixture:
         self._played: list[PlayerParameters] = []  # parameters of each policy
         self._players: list[PolicyPlayer] = []  # of each policy; policies that differ only in parameters share one
         networks: dict[str, PolicyPlayer] = {}
-        games, seed = workers * games_per_worker, seed + progress["next_episode"]
+        games = workers * games_per_worker
         for checkpoint in self.checkpoints:
             model, metadata, _ = load(checkpoint.path, checkpoint.step, world, flag, trusted)
             if model.acting.waits:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motif_jax.captions import WIDTH, CaptionTable
-from motif_jax.files import map_array, read_json, remove_folder, write_array, write_json
+from motif_jax.files import read_json, write_array, write_arrays, write_json
 from motif_jax.structs import ArraySpec, EpisodeInfo, UserError
 from motif_jax.system.foreign import leads_out
 from motif_jax.system.machine import read_array
@@ -168,15 +169,16 @@ def fingerprint(dataset: PairDataset) -> str:
 #
 # Episodes are cut into stretches of L steps (moments), and these are paired. An episode of n steps gives n // L
 # stretches, whose starts are drawn without replacement. Their shuffle is drawn before any game is played: stretch i
-# goes to place `places[i]`, a random permutation of all 2N places. So moments can be written as soon as they are
-# played, and memory stays small. The dataset depends on the seed alone: not on workers, speed or interruptions.
+# goes to place `places[i]`, a random permutation of all 2N places. The dataset depends on the seed alone: not on
+# workers, speed or interruptions.
 #
-# Arrays grow in `<dataset>.partial/`, beside `progress.json` with the number of final places. A resumed run writes
-# later places again, with the same content. When all places are filled the directory gets its index and `dataset.json`
-# and, last, its final name.
+# During play, `<dataset>.pieces/` gets whole files: the stretches of consecutive episodes, and the progress after them.
+# A resumed run plays what comes after the last one. At the end all pieces are put together. They are compressed, to
+# about a tenth in NetHack: that is what collecting needs of the disk beside the dataset itself.
 
 FIGURES = ("score", "turns", "experience_level", "max_depth")  # stored per episode, if the world has them
-PROGRESS = "progress.json"  # until the dataset is finished
+FIRST_PIECE = f"{0:012}.npz"  # pieces are named after the number of their first stretch
+PIECE_BYTES = 64 * 2**20  # of stretches that are kept in memory
 SPARE_BYTES = 64 * 2**20  # left free on the disk
 PLACES_STREAM, STARTS_STREAM = 0, 1
 
@@ -208,55 +210,65 @@ def cut(array: np.ndarray, starts: np.ndarray, length: int) -> np.ndarray:
 
 
 class PairWriter:
-    """Writes a dataset: give it episodes in order until it is `full`, then `finish` it."""
+    """Makes a dataset: give it episodes in order until it is `full`, then `assemble` it."""
 
     def __init__(
-        self, path: Path, *, num_pairs: int, length: int, specs: Mapping[str, ArraySpec],
+        self, pieces: Path, *, num_pairs: int, length: int, specs: Mapping[str, ArraySpec],
         figures: Mapping[str, type], seed: int, keep_empty: float, character: str = "",
     ):  # fmt: skip
-        """Creates the files, or resumes with those of an earlier run.
+        """Goes on after the pieces of an earlier run.
 
-        `path`: of the finished dataset. `num_pairs`, `length`: N and L. `specs`: of one step's data arrays. `figures`:
+        `pieces`: their directory. `num_pairs`, `length`: N and L. `specs`: of one step's data arrays. `figures`:
         the world's figures of an episode, with their types; those in FIGURES are stored. `keep_empty`: see
         `stretch_starts`. `character`: NetHack's name of the played character; "" in other worlds.
         """
-        self.path, self.partial = path, path.with_name(path.name + ".partial")
-        self._length, self._seed, self._keep_empty = length, seed, keep_empty
-        self._num_pairs, self._figures, self._character = num_pairs, tuple(figures), character
+        self._folder, self._num_pairs, self._length, self._seed = pieces, num_pairs, length, seed
+        self._keep_empty, self._figures, self._character = keep_empty, tuple(figures), character
         kinds = {name: kind for name, kind in figures.items() if name in FIGURES} | {"steps": int, "episode": int}
-        arrays = {f"data/{key}": ((length, *spec.shape), spec.dtype) for key, spec in specs.items()}
-        arrays |= {f"info/{key}": ((), "float64" if kind is float else "int64") for key, kind in kinds.items()}
-        arrays |= {"info/start": ((), "int32")} | ({"info/character": ((), "<U16")} if character else {})
-        all_specs = {name: ArraySpec((num_pairs, 2, *shape), dtype) for name, (shape, dtype) in arrays.items()}
-        file = self.partial / PROGRESS  # written with the first moments
-        if file.exists():
-            self.progress: dict[str, Any] = read_json(file)
-            self._arrays = {name: map_array(self.partial / f"{name}.npy") for name in all_specs}
-        else:  # no moment is final; existing files may even come from another config
-            self.progress = {"moments": 0, "next_episode": 0, "steps": 0, "given_up": []}
-            self._arrays = self._make(all_specs)
-        # Stretch i goes to side p % 2 of pair p // 2, p = places[i]. [2N] int64
-        self._places = np.random.default_rng((seed, PLACES_STREAM)).permutation(2 * num_pairs)
+        self._specs = {f"data/{key}": ArraySpec((length, *spec.shape), spec.dtype) for key, spec in specs.items()}
+        kept = {key: "float64" if kind is float else "int64" for key, kind in kinds.items()} | {"start": "int32"}
+        kept |= {"character": "<U16"} if character else {}
+        self._specs |= {f"info/{key}": ArraySpec((), kind) for key, kind in kept.items()}
+        self._bytes = sum(spec.nbytes for spec in self._specs.values())  # of a stretch
+        self._waiting: list[dict[str, np.ndarray]] = []  # the stretches of the next piece. [k, ...] each
+        self.progress: dict[str, Any] = {"moments": 0, "next_episode": 0, "steps": 0, "given_up": [], "seconds": 0.0}
+        for file in self._pieces()[-1:]:
+            with np.load(file) as piece:
+                self.progress = json.loads(piece["progress"].tobytes())
+        self._committed = self.moments
+        pieces.parent.mkdir(parents=True, exist_ok=True)
+        needed, free = 2 * num_pairs * self._bytes, shutil.disk_usage(pieces.parent).free
+        if needed + SPARE_BYTES > free:
+            raise UserError(
+                f"{num_pairs:,} pairs need {needed / 2**20:,.0f} MiB, but {str(pieces.parent)!r} has "
+                f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
+            )
 
     @property
     def moments(self) -> int:
-        """The number of stretches written so far; 2N in the end."""
+        """The number of stretches so far; 2N in the end."""
         return self.progress["moments"]
 
     @property
     def full(self) -> bool:
-        return self.moments >= len(self._places)
+        return self.moments >= 2 * self._num_pairs
+
+    @property
+    def is_large(self) -> bool:
+        """Whether so many stretches wait in memory that they should be committed."""
+        return (self.moments - self._committed) * self._bytes > PIECE_BYTES
 
     def add(self, episode: FinishedEpisode) -> None:
-        """Writes the stretches of the next episode, as far as there are places."""
+        """Takes the stretches of the next episode, as far as there are places."""
         starts = stretch_starts(episode, self._length, self._seed, self._keep_empty)
-        spots = self._places[self.moments : self.moments + len(starts)]
-        starts = starts[: len(spots)]
+        starts = starts[: 2 * self._num_pairs - self.moments]
         info = episode.info.named(self._figures) | {"start": starts, "character": self._character}
-        for name, array in self._arrays.items():
+        stretches = {}
+        for name, spec in self._specs.items():
             folder, key = name.split("/")
-            values = cut(episode.steps[key], starts, self._length) if folder == "data" else info[key]
-            array.reshape(-1, *array.shape[2:])[spots] = values
+            stretches[name] = np.empty((len(starts), *spec.shape), spec.dtype)
+            stretches[name][:] = cut(episode.steps[key], starts, self._length) if folder == "data" else info[key]
+        self._waiting.append(stretches)
         self.progress = self.progress | {  # all at once: a signal may end the program at any moment
             "moments": self.moments + len(starts),
             "steps": self.progress["steps"] + episode.info.steps,
@@ -265,24 +277,32 @@ class PairWriter:
 
     def skip(self, episode: int) -> None:
         """Records that this episode is left out, because it crashed every worker that played it."""
-        self.progress["given_up"].append(episode)
-        self.progress["next_episode"] = episode + 1
+        given_up = [*self.progress["given_up"], episode]
+        self.progress = self.progress | {"given_up": given_up, "next_episode": episode + 1}
 
     def commit(self) -> None:
-        """Flushes everything added so far to disk, and records the progress."""
-        if not self.moments:
-            return
-        for array in self._arrays.values():
-            array.flush()  # type: ignore[attr-defined]  # they are mapped
-        write_json(self.partial / PROGRESS, self.progress)
+        """Writes the stretches that were added since the last piece, and the progress, as a piece."""
+        if count := self.moments - self._committed:  # a signal may have come before the last episode was counted
+            arrays = {name: np.concatenate([one[name] for one in self._waiting])[:count] for name in self._specs}
+            progress = np.frombuffer(json.dumps(self.progress).encode(), np.uint8)
+            write_arrays(self._folder / f"{self._committed:012}.npz", arrays | {"progress": progress})
+        self._committed, self._waiting = self.moments, []
 
-    def finish(self, metadata: dict[str, Any], run: dict[str, Any]) -> PairDataset:
-        """Completes the dataset and gives it its name. `metadata`, `run`: for `dataset.json` and `run.json`."""
+    def assemble(self, target: Path, metadata: dict[str, Any], run: dict[str, Any]) -> None:
+        """Makes the dataset in an empty directory. `metadata`, `run`: for `dataset.json` and `run.json`."""
         assert self.full
         self.commit()
-        if not (self.partial / "run.json").exists():
-            write_json(self.partial / "run.json", run)
-        table, ids = PairDataset(self.partial).captions()
+        # Stretch i goes to side p % 2 of pair p // 2, p = places[i]. [2N] int64
+        places = np.random.default_rng((self._seed, PLACES_STREAM)).permutation(2 * self._num_pairs)
+        arrays = {name: self._make(target / f"{name}.npy", spec) for name, spec in self._specs.items()}
+        for file in self._pieces():
+            with np.load(file) as piece:
+                spots = places[int(file.stem) :][: len(piece["info/start"])]
+                for name, array in arrays.items():
+                    array.reshape(-1, *array.shape[2:])[spots] = piece[name]
+        for array in arrays.values():
+            array.flush()
+        table, ids = PairDataset(target).captions()
         empty = table.counts[~table.messages.any(-1)].sum()
         figures = {
             "num_pairs": self._num_pairs,
@@ -293,26 +313,16 @@ class PairWriter:
             "distinct_captions": len(table),
             "share_without_message": round(float(empty / ids.size), 6),
         }
-        write_json(self.partial / "dataset.json", metadata | figures)
-        self._arrays = {}
-        os.replace(self.partial, self.path)
-        (self.path / PROGRESS).unlink()
-        return PairDataset(self.path)
+        write_json(target / "run.json", run)
+        write_json(target / "dataset.json", metadata | figures)
 
-    def _make(self, specs: Mapping[str, ArraySpec]) -> dict[str, np.ndarray]:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        remove_folder(self.partial)
-        needed, free = sum(spec.nbytes for spec in specs.values()), shutil.disk_usage(self.path.parent).free
-        if needed + SPARE_BYTES > free:
-            raise UserError(
-                f"{self._num_pairs:,} pairs need {needed / 2**20:,.0f} MiB, but {str(self.path.parent)!r} has "
-                f"{free / 2**20:,.0f} MiB left (--config.collect.num_pairs, --workdir)"
-            )
-        arrays: dict[str, np.ndarray] = {}
-        for name, spec in specs.items():
-            file = self.partial / f"{name}.npy"
-            file.parent.mkdir(parents=True, exist_ok=True)
-            arrays[name] = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), spec.shape)
-            with open(file, "r+b") as handle:
-                os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # raises now if the disk is full, not later
-        return arrays
+    def _pieces(self) -> list[Path]:
+        return sorted(self._folder.glob("*.npz"))
+
+    def _make(self, file: Path, spec: ArraySpec) -> np.memmap:
+        """The array of all stretches with this form, mapped for writing. [N, 2, ...]"""
+        file.parent.mkdir(parents=True, exist_ok=True)
+        array = np.lib.format.open_memmap(file, "w+", np.dtype(spec.dtype), (self._num_pairs, 2, *spec.shape))
+        with open(file, "r+b") as handle:
+            os.posix_fallocate(handle.fileno(), 0, file.stat().st_size)  # raises now if the disk is full, not later
+        return array

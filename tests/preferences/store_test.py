@@ -1,8 +1,10 @@
 """Datasets: opened in the published layout, refused when damaged, and written from episodes, interrupted at will."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from conftest import get_config, is_complete, refusal
+from conftest import get_config, is_complete, refusal, run_stage
 from small_dataset import LLAMA, write_published
 from small_dataset import PUBLISHED_PAIRS as N
 
@@ -92,11 +94,17 @@ def test_silent_stretches_can_be_thinned_out():
     assert len(none) + 250 < len(some) < len(none) + 420
 
 
+def make(writer: PairWriter, target: Path) -> PairDataset:
+    target.mkdir()
+    writer.assemble(target, {"collector": "test"}, {"seconds": 1.0})
+    return PairDataset(target)
+
+
 def test_pairs_hold_what_was_played(tmp_path):
-    writer = PairWriter(tmp_path / "dataset", **SIZES)
+    writer = PairWriter(tmp_path / "pieces", **SIZES)
     write(writer, EPISODES)
     assert writer.full
-    dataset = writer.finish({"collector": "test"}, {"seconds": 1.0})
+    dataset = make(writer, tmp_path / "dataset")
     assert (len(dataset), dataset.length) == (40, 2)
     seen = set()
     for pair in range(40):
@@ -111,35 +119,48 @@ def test_pairs_hold_what_was_played(tmp_path):
     assert [n for n, _ in sorted(seen)].count(0) == 12  # 25 // 2
     facts = read_json(dataset.path / "dataset.json")
     assert (facts["num_pairs"], facts["collector"]) == (40, "test")
-    assert not (tmp_path / "dataset.partial").exists()
 
 
 @pytest.mark.parametrize("killed_after", [1, 3, 4])
 def test_an_interrupted_writer_ends_with_the_same_dataset(tmp_path, killed_after):
     plain = PairWriter(tmp_path / "plain", **SIZES)
     write(plain, EPISODES)
-    plain = plain.finish({}, {})
     first = PairWriter(tmp_path / "resumed", **SIZES)
-    write(first, EPISODES[:2])
-    first.commit()
-    write(first, EPISODES[2:killed_after])  # written, but not final
-    del first
+    for one in EPISODES[:2]:  # each is a piece
+        write(first, [one])
+        first.commit()
+    write(first, EPISODES[2:killed_after])  # in no piece
     second = PairWriter(tmp_path / "resumed", **SIZES)
-    assert second.progress["next_episode"] == 2
+    assert second.progress["next_episode"] == 1  # the second episode is too short for a moment, and so for a piece
     write(second, EPISODES)
-    resumed = second.finish({}, {})
-    for key in SPECS:
-        assert np.array_equal(plain.data[key], resumed.data[key])
-    assert (plain.path / "dataset.json").read_text() == (resumed.path / "dataset.json").read_text()
+    plain, resumed = make(plain, tmp_path / "one"), make(second, tmp_path / "other")
+    names = sorted(str(file.relative_to(plain.path)) for file in plain.path.rglob("*.npy"))
+    assert names == sorted(str(file.relative_to(resumed.path)) for file in resumed.path.rglob("*.npy"))
+    for name in (*names, "dataset.json"):
+        assert (plain.path / name).read_bytes() == (resumed.path / name).read_bytes()
 
 
-def test_progress_that_a_killed_run_left_in_a_finished_dataset_is_removed(tmp_path):
-    writer, config = PairWriter(tmp_path / "dataset", **SIZES), get_config()
+def test_a_signal_between_two_lines_of_the_writer_loses_at_most_the_last_episode(tmp_path):
+    """Its moments are there before they are counted."""
+    writer = PairWriter(tmp_path / "pieces", **SIZES)
+    write(writer, EPISODES[:2])
+    before = writer.progress
+    write(writer, EPISODES[2:3])
+    writer.progress = before
+    writer.commit()
+    writer = PairWriter(tmp_path / "pieces", **SIZES)
+    assert writer.moments == 12
     write(writer, EPISODES)
-    writer.finish({}, {})
+    assert np.bincount(make(writer, tmp_path / "dataset").info["episode"].ravel()).tolist() == [12, 0, 30, 16, 22]
+
+
+def test_a_killed_run_that_had_finished_its_dataset_leaves_no_pieces(tmp_path):
+    config = get_config("quickstart.py", collect__num_pairs=50, env__max_episode_steps=50, collect__num_workers=0)
+    run_stage(collect, config, tmp_path)
     whole = sorted((tmp_path / "dataset").rglob("*"))
-    (tmp_path / "dataset/progress.json").touch()
-    assert not is_complete(collect, config, tmp_path)
-    collect.run(collect.STAGE.view(config.to_dict()), tmp_path)
+    (tmp_path / "dataset.pieces").mkdir()
+    (tmp_path / "sections/collect.json").unlink()  # it was killed before both were done
+    run_stage(collect, config, tmp_path)
     assert is_complete(collect, config, tmp_path)
     assert sorted((tmp_path / "dataset").rglob("*")) == whole
+    assert not (tmp_path / "dataset.pieces").exists()

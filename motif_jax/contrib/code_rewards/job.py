@@ -157,12 +157,13 @@ def record_episodes(
     """Plays episodes by scripted players, or by the agents of these workdirs, and keeps what programs may read."""
     section, policy, games = config.code_rewards, None, max(GAMES, len(agents))
     if agents:
-        from motif_jax.policies.choice import LAST, Mixture, PlayerChoice
+        from motif_jax.policies.choice import LAST, Mixture, PlayerChoice, find
         from motif_jax.rewards.source import trusted_classes
 
         policy = Mixture(
-            [PlayerChoice(str(agent), LAST, 1.0) for agent in agents], make_world(config.env), num_workers=0,
-            games_per_worker=games, seed=config.seed, trusted=trusted_classes(config, config.policy.network), flag=FLAG,
+            find([PlayerChoice(str(agent), LAST, 1.0) for agent in agents], FLAG), make_world(config.env),
+            num_workers=0, games_per_worker=games, seed=config.seed,
+            trusted=trusted_classes(config, config.policy.network), flag=FLAG,
         )  # fmt: skip
     needs = {name for entry in readable.entries.values() for name in entry.observations} | {CAPTION, COUNT}
     keys = (*sorted(needs), *ALWAYS, "game", "reward")

@@ -7,11 +7,13 @@ With `--config.collect.transcripts=N` games are recorded as text.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import motif_jax
+from motif_jax import files
 from motif_jax.actors.acting import BatchedPolicy, answer
 from motif_jax.actors.players import parse_scripted
 from motif_jax.actors.pool import ActorPool
@@ -34,19 +37,19 @@ from motif_jax.envs.world import TEXT, SeedStream, World, to_text
 from motif_jax.envs.worlds import TABLE as ENV
 from motif_jax.envs.worlds import check_world, essential, make_world, title
 from motif_jax.episodes.playback import Pieces
-from motif_jax.files import make_anew, read_json, write_array, write_json, write_whole
+from motif_jax.files import LineFile, read_json, write_json
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.pages.blocks import amount, esc, exact, quoted, table, tiles
 from motif_jax.pages.charts import columns
-from motif_jax.policies.choice import Mixture, find, parse_mixture
+from motif_jax.policies.choice import Checkpoint, Mixture, find, parse_mixture
 from motif_jax.preferences import store as pair_store
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
-from motif_jax.preferences.store import FLAG, PROGRESS, FinishedEpisode, PairDataset, PairWriter, annotation_folder
-from motif_jax.run import CONFIG, SECTIONS, Head, Run, date_of
+from motif_jax.preferences.store import FLAG, FinishedEpisode, PairDataset, PairWriter, annotation_folder
+from motif_jax.run import CONFIG, SECTIONS, Head, Run, StageRun, date_of
 from motif_jax.stages import Experiment, Stage, decisive_in, exclusive_lock, find_pools, with_result
 from motif_jax.stages.train_policy import Policy
-from motif_jax.structs import ArraySpec, Episode, Interrupted, Need, UserError, legible
+from motif_jax.structs import ArraySpec, Episode, Interrupted, Need, Turn, UserError, legible
 from motif_jax.system.errors import Limits
 from motif_jax.system.foreign import LIMIT, leads_out, parse_foreign_json, read_bytes
 from motif_jax.system.machine import read_array, usable_cores
@@ -142,11 +145,13 @@ def report_transcripts(workdir: Path) -> str:
 HEAD_BYTES = 4096  # most bytes before the data of a .npy file
 
 NAME, DATASET, TRANSCRIPTS = "collect", "dataset", "transcripts"  # the stage; its directories
-PARTIAL = f"{DATASET}.partial"  # until the dataset is complete
+PARTIAL = f"{DATASET}.partial"  # while it is put together
+PIECES, PIECES_OF_TEXT = f"{DATASET}.pieces", f"{TRANSCRIPTS}.pieces"  # of what was played, until all is there
 STEPS_WITHOUT_A_MOMENT = 2_000_000  # after these, the settings must be wrong
 MAX_WAITING_BYTES = 512 * 2**20  # of finished episodes that wait for an earlier one
 TRANSCRIPTS_FLAG, POLICIES_FLAG = "--config.collect.transcripts", "--config.collect.policies"
 CHECKPOINTS = "checkpoints"  # in the provenance of transcripts: the policies that played; later ones may exist now
+GAMES = "games.jsonl"  # in the pieces of transcripts: a line per game
 SHOW_EVERY = 1000  # transcripts between two lines of progress
 
 
@@ -227,45 +232,40 @@ def run(config: CollectConfig, workdir: Path) -> None:
     dataset = workdir / DATASET
     if config.collect.transcripts:
         collect_transcripts(config, workdir)
-    elif (dataset / "dataset.json").is_file():  # an earlier run was killed before it removed the file, or reported
-        (dataset / PROGRESS).unlink(missing_ok=True)
-        report_pairs(workdir)
-    elif dataset.exists():
-        where = f"{str(dataset)!r} is there already and was not made by this stage"
-        raise UserError(f"{where}: move it away, or use it with {FLAG} and another --workdir")
-    elif source := config.collect.dataset:
+        return
+    if not (dataset / "dataset.json").is_file():
+        if dataset.exists():
+            where = f"{str(dataset)!r} is there already and was not made by this stage"
+            raise UserError(f"{where}: move it away, or use it with {FLAG} and another --workdir")
         stage = Run(workdir).stage(NAME, PARTIAL)
-        adopt(Path(source), config.collect.follow_links, stage.path)
+        (adopt if config.collect.dataset else collect_pairs)(config, stage.path)
         stage.bind(config)
         stage.path.replace(dataset)
-        names, figures = ", ".join(PairDataset(dataset).preference_names()) or "no annotations", report_pairs(workdir)
-        print_line(f"collect: uses {clean(source)} as it is: {figures}; {names}")
-    else:
-        collect_pairs(config, workdir)
+    files.remove_folder(workdir / PIECES)
+    print_line(f"collect: {report_pairs(workdir)}")
 
 
 # ---- pairs of moments
 
 
-def collect_pairs(config: CollectConfig, workdir: Path) -> None:
-    """Plays until the dataset has all its pairs, from where an earlier run was stopped."""
+def collect_pairs(config: CollectConfig, target: Path) -> None:
+    """Plays what is missing of a dataset, and makes it in the directory `target`."""
     section, world = config.collect, make_world(config.env)
     keys = recorded_keys(section, world)
-    stage = Run(workdir).stage(NAME, PARTIAL)
-    mixture = load_mixture(config, world, stage.path)
+    stage = Run(target.parent).stage(NAME, PIECES)
+    files.remove_folder(target)  # half a dataset of a killed run would fill the disk
     writer = PairWriter(
-        workdir / DATASET, num_pairs=section.num_pairs, length=section.segment_length,
+        stage.path, num_pairs=section.num_pairs, length=section.segment_length,
         specs={key: world.specs[f"event_{key}"] for key in keys} | {"rewards": ArraySpec((), "float32")},
         figures=world.figures, character=getattr(world, "character", ""), seed=config.seed,
         keep_empty=section.keep_empty,
     )  # fmt: skip
+    mixture = load_mixture(config, world, writer.progress.get("policies"), writer.progress["next_episode"])
     stage.bind(config)
     if mixture:
         writer.progress["policies"] = mixture.metadata()  # a resumed run uses the same checkpoints
     if writer.moments:
         print_line(f"collect: going on after {writer.moments // 2:,} of {section.num_pairs:,} pairs")
-
-    start, first_steps = time.monotonic(), writer.progress["steps"]
     try:
         losses = {} if writer.full else fill(writer, config, keys, mixture)
     except Interrupted:
@@ -273,19 +273,18 @@ def collect_pairs(config: CollectConfig, workdir: Path) -> None:
             say("saving the pairs that were collected")
         writer.commit()
         raise
-    played_s, steps = time.monotonic() - start, writer.progress["steps"] - first_steps
 
     versions = {name: metadata.version(name) for name in ("numpy", *getattr(world, "packages", ()))}
     made = {"collector": "policies" if mixture else section.collector, "task": title(config.env), "seed": config.seed}
     made |= {"keep_empty": section.keep_empty, "versions": {"motif_jax": motif_jax.__version__} | versions}
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
-    ran = {"seconds": round(played_s, 1), "steps_per_s": round(steps / played_s), "num_workers": section.num_workers}
+    steps, seconds = writer.progress["steps"], writer.progress["seconds"]
+    ran = {"seconds": round(seconds, 1), "steps_per_s": round(steps / seconds), "num_workers": section.num_workers}
     ran |= {"machine": machine} | losses
     if mixture:
         made["policies"], ran["groups_of_policies"] = mixture.metadata(), mixture.counts
-    writer.finish(made, ran)
-    figures = report_pairs(workdir)
-    print_line(f"collect: {figures}; {played_s:,.0f} s")
+    files.make_anew(target)
+    writer.assemble(target, made, ran)
 
 
 def recorded_keys(section: Collect, world: World) -> list[str]:
@@ -304,8 +303,8 @@ def recorded_keys(section: Collect, world: World) -> list[str]:
 def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mixture | None) -> dict[str, Any]:
     """Plays until the writer is full, and commits now and then; returns crashes, for `run.json`."""
     section, arrays = config.collect, {key: f"event_{key}" for key in keys}
-    start, first_steps = time.monotonic(), writer.progress["steps"]
-    first, committed = writer.progress["next_episode"], start
+    first, before_s = writer.progress["next_episode"], writer.progress["seconds"]
+    start = committed = time.monotonic()
     progress = Progress(NAME, section.num_pairs, "pairs", writer.moments // 2)
     with open_pool(config, arrays.values(), mixture, first) as pool:
         for ready in play_in_order(pool, mixture, arrays | {"rewards": "reward"}, first):
@@ -316,15 +315,15 @@ def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mi
                     writer.add(episode)
                 else:
                     writer.skip(episode)
-            if time.monotonic() - committed > section.commit_every_s:
+            now, steps = time.monotonic(), writer.progress["steps"]
+            seconds = writer.progress["seconds"] = before_s + now - start
+            if writer.is_large or now - committed > section.commit_every_s:
                 writer.commit()
-                committed = time.monotonic()
-            steps = writer.progress["steps"]
+                committed = now
             if not writer.moments and steps > STEPS_WITHOUT_A_MOMENT:
                 problem = f"in {steps:,} steps, no episode had {section.segment_length} steps to keep"
                 raise UserError(f"{problem} (--config.collect.segment_length, .keep_empty)")
-            rate = (steps - first_steps) / (time.monotonic() - start)
-            progress.update(writer.moments // 2, steps=f"{steps:,} ({rate:,.0f}/s)")
+            progress.update(writer.moments // 2, steps=f"{steps:,} ({steps / seconds:,.0f}/s)")
             if writer.full:
                 break
         progress.close()
@@ -334,8 +333,8 @@ def fill(writer: PairWriter, config: CollectConfig, keys: list[str], mixture: Mi
 # ---- transcripts
 # Games that are played by writing are recorded as conversations. This process plays them, about ten thousand games of
 # Wordle per second. Of games with prompts (BabyAI-Text), each moment is recorded: its prompt, and the name of the
-# action that a scripted player or a trained policy took, from which train_language learns. Transcripts are written in
-# one step at the end, so a killed run starts again.
+# action that a scripted player or a trained policy took, from which train_language learns. During play, a line per game
+# is appended to a file; a resumed run plays what comes after it. Transcripts are written in one step at the end.
 
 
 def check_transcripts(section: Collect, world: World) -> None:
@@ -369,77 +368,112 @@ def collect_transcripts(config: CollectConfig, workdir: Path) -> None:
         if {**before, CHECKPOINTS: []} != provenance | {CHECKPOINTS: []}:
             raise UserError(f"{str(stage.path)!r} has other transcripts: move them away, or choose another --workdir")
     else:
-        mixture = load_mixture(config, world)
-        if mixture:
-            provenance[CHECKPOINTS] = mixture.metadata()
-        writer, progress, games = TranscriptWriter(), Progress(NAME, section.transcripts, "games", 0), 0
-        with reported(config.env):
-            for episode in play_texts(config, world, mixture):
-                writer.add(episode)
-                counted = not episode.info.get("branch", 0) and not episode.info.get("step", 0)
-                games += counted
-                if counted and games % SHOW_EVERY == 0:
-                    progress.update(games)
-        progress.close()
+        writer, checkpoints = play_transcripts(config, world, Run(workdir).stage(NAME, PIECES_OF_TEXT))
+        provenance |= {CHECKPOINTS: checkpoints} if checkpoints else {}
         writer.write(stage.path, provenance, TRANSCRIPTS_FLAG)
+    files.remove_folder(workdir / PIECES_OF_TEXT)
     figures = report_transcripts(workdir)
     print_line(f"collect: {figures}, played by {clean(str(provenance[player]))}; {time.monotonic() - start:,.0f} s")
     stage.bind(config)  # last: then the stage is complete
 
 
-def play_texts(config: CollectConfig, world: World, mixture: Mixture | None) -> Iterable[Episode]:
-    """Plays all games."""
-    section, numbers = config.collect, range(config.collect.transcripts)
+def play_transcripts(
+    config: CollectConfig, world: World, stage: StageRun
+) -> tuple[TranscriptWriter, list[dict[str, Any]]]:
+    """Plays the games that the stage's folder lacks; returns all, and the checkpoints that played them."""
+    section, writer, games, following = config.collect, TranscriptWriter(), 0, 0
+    for row in files.read_lines(stage.path / GAMES) if (stage.path / GAMES).exists() else ():
+        games, following = games + 1, row["number"] + 1
+        for turns, terminal, info in row["episodes"]:
+            figures = {name: float(value) for name, value in info.items()}
+            writer.add(Episode(tuple(Turn(*turn) for turn in turns), terminal, figures))
+    mixture = load_mixture(config, world, stage.read("policies", list[dict[str, Any]]), following)
+    checkpoints = mixture.metadata() if mixture else []
+    stage.bind(config)
+    stage.write("policies", checkpoints)  # a resumed run uses the same
+    if games:
+        print_line(f"collect: going on after {games:,} of {section.transcripts:,} games")
+    progress = Progress(NAME, section.transcripts, "games", games)
+    with reported(config.env), contextlib.closing(LineFile(stage.path / GAMES)) as lines:
+        for number, episodes in play_texts(config, world, mixture, games, following):
+            for episode in episodes:
+                writer.add(episode)
+            # Figures are text, as JSON has no infinite numbers.
+            told = [([*map(list, e.turns)], e.terminal, {name: str(e.info[name]) for name in e.info}) for e in episodes]
+            lines.add([{"number": number, "episodes": told}])
+            games += 1
+            if games % SHOW_EVERY == 0:
+                progress.update(games)
+    progress.close()
+    return writer, checkpoints
+
+
+def play_texts(
+    config: CollectConfig, world: World, mixture: Mixture | None, games: int, following: int
+) -> Iterator[tuple[int, list[Episode]]]:
+    """Yields the number and the episodes of each game after the first `games`; `following`: the number of the next."""
+    section, numbers = config.collect, range(following, config.collect.transcripts)
     if not isinstance(world, TextWorld):
-        return play_moments(config, world, mixture)
-    if not section.branch_player:
-        return play_episodes(world, section.collector, numbers, seed=config.seed)
-    players = section.collector, section.branch_player  # each episode is followed by its branches
-    return play_branches(world, *players, numbers, per_moment=section.branches, seed=config.seed)
+        with contextlib.closing(play_moments(config, world, mixture, following)) as moments:
+            yield from itertools.islice(moments, section.transcripts - games)
+    elif not section.branch_player:
+        played = play_episodes(world, section.collector, numbers, seed=config.seed)
+        yield from enumerate(([episode] for episode in played), following)
+    else:  # each episode is followed by its branches
+        players = section.collector, section.branch_player
+        for number in numbers:
+            yield number, [*play_branches(world, *players, [number], per_moment=section.branches, seed=config.seed)]
 
 
-def play_moments(config: CollectConfig, world: World, mixture: Mixture | None) -> Iterator[Episode]:
-    """Yields the world's words, then each moment of the games as an episode.
+def play_moments(
+    config: CollectConfig, world: World, mixture: Mixture | None, first: int
+) -> Generator[tuple[int, list[Episode]]]:
+    """Yields the number of each game and its moments, as episodes; before those of game 0 come the world's words.
 
     An action's reward is the game's reward-to-go, so that the best episodes are moments of the best games. `info` has
     the game's number, as `episode`, and the `step`; both are -1 for words. If `mixture` is None, the `collector` plays.
     """
-    yield from text_store.vocabulary(getattr(world, "words", ()), episode=-1, step=-1)
-    with open_pool(config, (PROMPT,), mixture) as pool:
-        games = 0
-        for ready in play_in_order(pool, mixture, {name: name for name in (PROMPT, "action", "reward")}, 0):
+    words = [] if first else [*text_store.vocabulary(getattr(world, "words", ()), episode=-1, step=-1)]
+    with open_pool(config, (PROMPT,), mixture, first) as pool:
+        for ready in play_in_order(pool, mixture, {name: name for name in (PROMPT, "action", "reward")}, first):
             for game in ready:
                 if not isinstance(game, FinishedEpisode):
                     continue  # given up after several crashes
-                worth = np.cumsum(game.steps["reward"][::-1])[::-1].tolist()
-                for step, (prompt, action) in enumerate(zip(game.steps[PROMPT], game.steps["action"], strict=True)):
-                    name = world.action_names[action]
-                    yield decision_point(to_text(prompt), name, worth[step], episode=game.info.episode, step=step)
-                games += 1
-                if games == config.collect.transcripts:
-                    return
+                number, worth = game.info.episode, np.cumsum(game.steps["reward"][::-1])[::-1].tolist()
+                points = [
+                    decision_point(to_text(prompt), world.action_names[action], worth[step], episode=number, step=step)
+                    for step, (prompt, action) in enumerate(zip(game.steps[PROMPT], game.steps["action"], strict=True))
+                ]
+                yield number, [*words, *points]
+                words = []
 
 
 # ---- playing
 
 
-def load_mixture(config: CollectConfig, world: World, begun: Path | None = None) -> Mixture | None:
-    """The trained policies that play; None if scripted players do. `begun`: see `Mixture`."""
+def load_mixture(
+    config: CollectConfig, world: World, begun: list[dict[str, Any]] | None, first_episode: int
+) -> Mixture | None:
+    """The trained policies that play; None if scripted players do.
+
+    `begun`: the checkpoints of an earlier run, which play what is missing even if newer ones exist.
+    """
     section = config.collect
     if not section.policies:
         return None
     from motif_jax.rewards.source import trusted_classes
 
+    checkpoints = [Checkpoint(**policy) for policy in begun or ()]
     return Mixture(
-        parse_mixture(section.policies, POLICIES_FLAG), world,
+        checkpoints or find(parse_mixture(section.policies, POLICIES_FLAG), POLICIES_FLAG), world,
         num_workers=find_pools(config).workers(section.num_workers),
-        games_per_worker=section.games_per_worker, seed=config.seed, begun=begun,
+        games_per_worker=section.games_per_worker, seed=config.seed + first_episode,
         trusted=trusted_classes(config, config.policy.network),
     )  # fmt: skip
 
 
 def open_pool(
-    config: CollectConfig, observations: Iterable[str], mixture: Mixture | None, first_episode: int = 0
+    config: CollectConfig, observations: Iterable[str], mixture: Mixture | None, first_episode: int
 ) -> ActorPool:
     """The workers, which record these observations of the games."""
     section = config.collect
@@ -497,9 +531,10 @@ def play_in_order(
 # checked arrays and small records are copied.
 
 
-def adopt(source: Path, follow_links: bool, target: Path) -> None:
-    """Makes a dataset in the directory `target` from `source`; `follow_links`: also from files outside `source`."""
-    dataset = PairDataset(source, follow_links=follow_links)
+def adopt(config: CollectConfig, target: Path) -> None:
+    """Makes a dataset in the directory `target` from the one that the config names."""
+    source = Path(config.collect.dataset)
+    dataset = PairDataset(source, follow_links=config.collect.follow_links)
     labels = {name: dataset.preference(name) for name in dataset.preference_names()}
     records = {name: record for name in labels if (record := _record_of(source, name, labels[name]))}
     for name in labels:
@@ -510,14 +545,14 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
             problem = f"{str(folder)!r} is an annotation of another dataset than the one to use"
             raise UserError(f"{problem}: move it away, or choose another --workdir ({FLAG})")
 
-    make_anew(target)
+    files.make_anew(target)
     for kind, arrays in (("data", dataset.data), ("info", dataset.info)):
         (target / kind).mkdir()
         for key in arrays:
             (target / kind / f"{key}.npy").symlink_to((source / kind / f"{key}.npy").resolve())
     table, _ = PairDataset(target).captions()
     for name, codes in labels.items():
-        write_array(pair_store.labels_file(target, name), codes)
+        files.write_array(pair_store.labels_file(target, name), codes)
     for name, record in records.items():
         folders = annotation_folder(source, name), annotation_folder(target, name)
         _copy_annotation(*folders, record, len(dataset), len(table))
@@ -529,6 +564,7 @@ def adopt(source: Path, follow_links: bool, target: Path) -> None:
         left += sorted(f"{part}/{name}" for name in names)
     if left:
         print_line(f"collect: not read in {clean(source)}: {', '.join(clean(name, 80) for name in left)}")
+    print_line(f"collect: uses {clean(source)} as it is, with {', '.join(labels) or 'no annotations'}")
 
 
 def _record_of(source: Path, name: str, codes: np.ndarray) -> dict[str, Any] | None:
@@ -571,7 +607,7 @@ def _copy_annotation(folder: Path, target: Path, record: dict[str, Any], num_pai
                 fits = prob.dtype == "float32" and prob.shape == (num_pairs,) and not ((prob < 0) | (prob > 1)).any()
             if not fits:
                 raise ValueError("it does not have the probabilities of this dataset")
-        write_whole(target / name, data)
+        files.write_whole(target / name, data)
 
 
 STAGE = Stage(
@@ -580,8 +616,9 @@ STAGE = Stage(
     config=CollectConfig,
     folders=lambda config, workdir: [
         workdir / DATASET,
-        *with_result(workdir / PARTIAL, PROGRESS),
         workdir / TRANSCRIPTS,
+        *with_result(workdir / PIECES, pair_store.FIRST_PIECE),
+        *with_result(workdir / PIECES_OF_TEXT, "policies.json"),
     ],
     check=check,
     is_complete=is_complete,
