@@ -26,7 +26,7 @@ from jax.sharding import Mesh
 import motif_jax
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import latest_of_all
-from motif_jax.devices.hosts import Hosts, Vote, start_hosts
+from motif_jax.devices.hosts import Ballot, Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.envs.worlds import without_nethack
@@ -91,7 +91,7 @@ def open_session(
         start_hosts(find_meeting(config.distributed), lambda: stop.asked)
         with Hosts() as hosts, Run(workdir).stage(name, folder, writes=hosts.me == 0) as stage:
             transcripts = open_transcripts(config, workdir, True) if hosts.me == 0 else None
-            hosts.agree(Vote.GO_ON)
+            hosts.agree()
             transcripts = transcripts or open_transcripts(config, workdir, False)
             mesh = make_mesh()
             if section.batch_size % (batch_parts(mesh) * section.num_parts):
@@ -139,7 +139,7 @@ def train(job: TrainingJob, session: Session, begin: Callable[[], None]) -> Trai
         training = Training(job, session, stack)
         begin()
         training.run()
-    session.hosts.agree(Vote.END)
+    session.hosts.agree(Ballot(Vote.END))
     return training
 
 
@@ -160,7 +160,7 @@ class Training:
             self.done = from_plain(Done, record["progress"])
             if self.checkpoints:
                 print_line(f"{self.stage.name}: going on after {number:,} updates")
-        self.hosts.agree(Vote.GO_ON)
+        self.hosts.agree()
         self.hosts.check_same("a state", [number, state])
         self.state, self.first = replicate(state, session.mesh), self.done.steps
         self.started = self.saved = time.monotonic()
@@ -177,7 +177,8 @@ class Training:
             self.evaluate()
         while done.epoch < section.num_epochs:
             while done.step < job.num_steps(done.epoch):
-                if self.hosts.agree(Vote.STOP if self.stop.asked else Vote.GO_ON)[0] == Vote.STOP:  # on any host
+                own = Ballot(Vote.STOP if self.stop.asked else Vote.GO_ON)
+                if self.hosts.agree(own).vote == Vote.STOP:  # on any host
                     self.save()
                     saved = f"after {done.steps:,} updates, which are saved; run the same command again to resume"
                     raise Stopped(f"stopped by {self.stop.asked or 'a signal to another host'} {saved}")
