@@ -17,9 +17,10 @@ from benchmarks.limits import make_table as limits_table
 from benchmarks.policy import WARMUP_BATCHES, Training
 from benchmarks.rows import Row, Rows
 from motif_jax.console import print_line
-from motif_jax.devices.trace import Trace
 from motif_jax.files import read_json, read_lines, write_config
 from motif_jax.stages import annotate, collect, train_policy, train_reward
+from motif_jax.stages.train_policy import Profile
+from motif_jax.stages.train_policy.metrics import Trace
 from motif_jax.structs import UserError
 from motif_jax.system.sizing import sizes_of
 
@@ -76,7 +77,8 @@ def measure_profile(config: ConfigDict, workdir: Path) -> list[Row]:
     training = Training(config, config.benchmark.networks[0], rewarded=True)
     training.act(0.0)  # which compiles the policy
     folder, rows = workdir / "profile", Rows()
-    training.run(0.0, updates=UPDATES + 3, trace=Trace("benchmark", folder, WARMUP_BATCHES + 1, UPDATES))
+    section = Profile(start_step=WARMUP_BATCHES + 1, num_steps=UPDATES)
+    training.run(0.0, updates=UPDATES + 3, trace=Trace(section, folder))
     file = max(folder.rglob("perfetto_trace.json.gz"), key=lambda file: file.stat().st_mtime, default=None)
     work = read_trace(file) if file else []
     if not work:

@@ -26,14 +26,14 @@ from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
 from motif_jax.devices.mesh import describe_memory, local_copy, needed_bytes
-from motif_jax.devices.trace import Trace
 from motif_jax.names import SOURCES
 from motif_jax.policies.checkpoints import read_initial
 from motif_jax.policies.model import padded_size
 from motif_jax.rewards.source import RewardSources
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy import takes_turns
+from motif_jax.stages.train_policy import Profile, takes_turns
 from motif_jax.stages.train_policy.loop import assemble
+from motif_jax.stages.train_policy.metrics import Trace
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3
@@ -180,7 +180,7 @@ class Training:
     def run(self, seconds: float, updates: int = 0, trace: Trace | None = None) -> float:
         """Steps per second from end to end, after WARMUP_BATCHES batches; for `seconds`, and at least `updates`."""
         games, learner, player = self._parts.games, self._learner, self._player
-        trace = trace or Trace("", Path(), 0, 0)
+        trace = trace or Trace(Profile(), Path())
         with games.open(player, learner.sources.observations) as pool:
             self.bytes_per_step = bytes_per_step(pool.layout)
             turns = takes_turns(self._typed.policy)

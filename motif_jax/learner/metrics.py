@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import jax
@@ -22,19 +24,18 @@ class Maximum(NamedTuple):
     value: Any
 
 
+Reduce = Callable[[Any], Any]
 Metrics = dict[str, Any]  # by name: a mean, whatever the name; or a Minimum or Maximum
 
 
 def over_devices(metrics: Metrics) -> Metrics:
     """Metrics of all devices, of which a mean is the sum of the devices' parts; inside a mapped function."""
-    lowest, highest = (lambda value: jax.lax.pmin(value, DATA)), (lambda value: jax.lax.pmax(value, DATA))
-    return {name: _kept(one, total, lowest, highest) for name, one in metrics.items()}
+    return _reduced(metrics, total, partial(jax.lax.pmin, axis_name=DATA), partial(jax.lax.pmax, axis_name=DATA))
 
 
 def over_steps(metrics: Metrics) -> Metrics:
     """Metrics of several steps, whose values lie along the only axis, as those of all. NumPy's arrays or JAX's"""
-    reduce = (lambda array: array.mean()), (lambda array: array.min()), (lambda array: array.max())
-    return {name: _kept(one, *reduce) for name, one in metrics.items()}
+    return _reduced(metrics, *map(methodcaller, ("mean", "min", "max")))
 
 
 def numbers(metrics: Metrics) -> dict[str, float]:
@@ -42,7 +43,10 @@ def numbers(metrics: Metrics) -> dict[str, float]:
     return {name: float(getattr(one, "value", one)) for name, one in metrics.items()}
 
 
-def _kept(one: Any, mean: Callable[..., Any], lowest: Callable[..., Any], highest: Callable[..., Any]) -> Any:
-    if isinstance(one, Minimum):
-        return Minimum(lowest(one.value))
-    return Maximum(highest(one.value)) if isinstance(one, Maximum) else mean(one)
+def _reduced(metrics: Metrics, mean: Reduce, lowest: Reduce, highest: Reduce) -> Metrics:
+    def reduced(one: Any) -> Any:
+        if isinstance(one, Minimum):
+            return Minimum(lowest(one.value))
+        return Maximum(highest(one.value)) if isinstance(one, Maximum) else mean(one)
+
+    return {name: reduced(one) for name, one in metrics.items()}

@@ -21,7 +21,6 @@ from motif_jax.config.table import table_of
 from motif_jax.console import print_line
 from motif_jax.devices.hosts import Ballot, Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, describe_memory, local_copy, make_mesh, needed_bytes
-from motif_jax.devices.trace import Trace
 from motif_jax.envs.world import World
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.acting import find_acting
@@ -36,7 +35,7 @@ from motif_jax.rewards.source import RewardSources, Setting, make_sources
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.train_policy import STAGE, Policy, TrainConfig, check_batch, finished, takes_turns
 from motif_jax.stages.train_policy.hooks import Hooks, Watched
-from motif_jax.stages.train_policy.metrics import MetricsCollector
+from motif_jax.stages.train_policy.metrics import MetricsCollector, Trace
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_policy.playing import Games, Playing
 from motif_jax.structs import Stopped, UserError
@@ -113,8 +112,7 @@ def learn(config: TrainConfig, workdir: Path, hosts: Hosts, stop: StopAsked, at_
         hooks = Hooks(Watched(config, world, sources, model, params, done, folder), stage.writes)
         pool = stack.enter_context(games.open(player, sources.observations, hosts.first_episode + done.next_episode))
         rollout_loop = stack.enter_context(contextlib.closing(games.loop(pool, player, learner, hooks.keep)))
-        profile = config.profile.start_step, config.profile.num_steps
-        trace = stack.enter_context(contextlib.closing(Trace("train_policy", folder / "profile", *profile)))
+        trace = stack.enter_context(contextlib.closing(Trace(config.profile, folder / "profile")))
         rows = stage.metrics("env_steps", done.env_steps, section.tensorboard, section.wandb, config, "policy")
         row_file = stack.enter_context(rows)
         collector = MetricsCollector(section, folder, done, sources, pool, rollout_loop, row_file, hooks.figures)

@@ -1,12 +1,13 @@
-"""The metrics of a training: rows of `metrics.jsonl`, and the line of progress."""
+"""The metrics of a training: rows of `metrics.jsonl`, the line of progress, and traces of the device's work."""
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -23,20 +24,11 @@ from motif_jax.rewards.registry import return_name
 from motif_jax.rewards.returns import Ended, Returns, summarise_recent
 from motif_jax.rewards.source import RewardSources
 from motif_jax.run import Metrics
-from motif_jax.stages.train_policy import RECENT, Policy, has_reached, takes_turns
+from motif_jax.stages.train_policy import RECENT, Policy, Profile, has_reached, takes_turns
 from motif_jax.system.metrics import Progress, resident_mib
 
 FEW_CALLS = 2  # of the policy, whose time is measured
 LEARNING = 3  # times the time of a call: forward and backward
-
-
-class Pending(NamedTuple):
-    """An update that the device may not have finished."""
-
-    number: int
-    env_steps: int  # after it
-    batch: RolloutBatch
-    metrics: metrics.Metrics
 
 
 class MetricsCollector:
@@ -57,7 +49,8 @@ class MetricsCollector:
         self._seen, self._told = (0, 0.0), False
         total = None if section.train_for_seconds else section.train_for_env_steps
         self._bar: Any = file and Progress("train_policy", total, "steps", done.env_steps)
-        self._pending: Pending | None = None
+        # an update that the device may not have finished: its number, the steps after it, its batch and metrics
+        self._pending: tuple[int, int, RolloutBatch, metrics.Metrics] | None = None
         self.clear()
 
     def clear(self) -> None:
@@ -163,7 +156,7 @@ class MetricsCollector:
         Returns the error message of the update before, if its loss is not finite.
         """
         broken = self.read_metrics()
-        self._pending = None if broken else Pending(done.updates, done.env_steps, batch, measured)
+        self._pending = None if broken else (done.updates, done.env_steps, batch, measured)
         if self._file is None:
             self.clear()  # rows are the first host's
             return broken
@@ -201,3 +194,29 @@ def estimate(section: Policy, step: float, left: int) -> str:
         f"choosing an action takes {step:.2g} s, and learning from it about {learning:.2g} s: about "
         f"{batch * (step + learning):,.0f} s for a batch of {batch:,} steps{whole}"
     )
+
+
+class Trace:
+    """Traces some updates for XProf, TensorBoard or Perfetto."""
+
+    def __init__(self, section: Profile, folder: Path):
+        self._first, self._end, self._folder = section.start_step, section.start_step + section.num_steps, folder
+        self._seen, self._open = 0, False
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        if self._first == self._seen < self._end:
+            jax.profiler.start_trace(str(self._folder), create_perfetto_trace=True)
+            self._open = True
+        self._seen += 1
+        with jax.profiler.StepTraceAnnotation("update", step_num=number):
+            yield
+        if self._seen == self._end:
+            self.close()
+
+    def close(self) -> None:
+        if self._open:
+            jax.effects_barrier()
+            jax.profiler.stop_trace()
+            self._open = False
+            print_line(f"train_policy: a trace of the device's work is in {self._folder}")
