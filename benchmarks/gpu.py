@@ -20,7 +20,7 @@ from motif_jax.console import print_line
 from motif_jax.files import read_json, read_lines, write_config
 from motif_jax.stages import annotate, collect, train_policy, train_reward
 from motif_jax.stages.train_policy import Profile
-from motif_jax.stages.train_policy.parts import Trace
+from motif_jax.stages.train_policy.metrics import Trace
 from motif_jax.structs import UserError
 from motif_jax.system.sizing import sizes_of
 

@@ -32,16 +32,10 @@ from motif_jax.console import print_line
 from motif_jax.devices.mesh import host_copy, map_update
 from motif_jax.devices.parameters import name_of
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
+from motif_jax.policies.learning import make_place, make_shape_rewards
 from motif_jax.rewards.learnt_source import make_mix
 from motif_jax.stages import train_policy
-from motif_jax.stages.train_policy.parts import (
-    TrainerParts,
-    assemble,
-    make_place,
-    make_player,
-    make_shape_rewards,
-    open_pool,
-)
+from motif_jax.stages.train_policy.loop import Parts, assemble
 from motif_jax.structs import UserError
 from motif_jax.system.machine import usable_cores
 
@@ -148,7 +142,7 @@ def numerics_config(config: ConfigDict, dtype: str) -> ConfigDict:
     return config
 
 
-def make_parts(config: ConfigDict) -> TrainerParts:
+def make_parts(config: ConfigDict) -> Parts:
     """What the policy's training is made of, with an untrained reward."""
     return assemble(
         train_policy.STAGE.view(config.to_dict()), Path(), lambda setting: untrained_sources(config), hosts=1
@@ -158,11 +152,11 @@ def make_parts(config: ConfigDict) -> TrainerParts:
 def play(config: ConfigDict) -> Rollouts:
     """A batch of rollouts, as NumPy arrays."""
     parts = make_parts(config)
-    unpacked = parts._replace(model=parts.model._replace(pack=None))  # whole observations, for the programs below
-    typed = train_policy.STAGE.view(config.to_dict())
-    player = make_player(typed, parts, seed=0)
-    with open_pool(typed, parts, player, first_episode=0) as pool:
-        source = SyncLoop(pool, player, parts.rollouts, make_place(unpacked))
+    learner, games = parts.learner, parts.games
+    unpacked = learner._replace(model=learner.model._replace(pack=None))  # whole observations, for the programs below
+    player = games.player(learner.model, seed=0)
+    with games.open(player, learner.sources.observations) as pool:
+        source = SyncLoop(pool, player, games.rollouts, make_place(unpacked))
         batch = None
         while batch is None:
             batch = source.get(1.0)
@@ -177,12 +171,12 @@ def play(config: ConfigDict) -> Rollouts:
 def programs(config: ConfigDict, dtype: str, rollouts: Rollouts) -> dict[str, Program]:
     """The programs by name, with a policy of this type."""
     config = numerics_config(config, dtype)
-    parts = make_parts(config)
-    model = parts.model
+    learner = make_parts(config).learner
+    model = learner.model
     params, frozen = host_copy(model.params), host_copy(model.frozen)
     moment = {key: array[0] for key, array in rollouts.observations.items()}
     update = make_policy_update(
-        model.unroll, make_shape_rewards(make_mix(config.policy, None), parts.sources), parts.learner
+        model.unroll, make_shape_rewards(make_mix(config.policy, None), learner.sources), learner.settings
     )
 
     def step(params: Any, frozen: Any, observations: Any, first: Any, core: Any) -> dict[str, Any]:
@@ -203,5 +197,5 @@ def programs(config: ConfigDict, dtype: str, rollouts: Rollouts) -> dict[str, Pr
         "policy_step": Program(
             lambda mesh: jax.jit(step), (params, frozen, moment, rollouts.first[0], rollouts.core[0])
         ),
-        "policy_update": Program(make_learn, (init_state(params, parts.learner), frozen, rollouts)),
+        "policy_update": Program(make_learn, (init_state(params, learner.settings), frozen, rollouts)),
     }

@@ -25,20 +25,15 @@ from benchmarks.rows import Row, Rows, bytes_per_step, medians, rate_of, take_tu
 from benchmarks.sources import TERMS, run_program, untrained_sources
 from motif_jax.actors.acting import RolloutLoop
 from motif_jax.actors.pool import ActorPool
-from motif_jax.devices.mesh import describe_memory, local_copy, needed_bytes, place
+from motif_jax.devices.mesh import describe_memory, local_copy, needed_bytes
 from motif_jax.names import SOURCES
+from motif_jax.policies.checkpoints import read_initial
 from motif_jax.policies.model import padded_size
 from motif_jax.rewards.source import RewardSources
 from motif_jax.stages import train_policy
 from motif_jax.stages.train_policy import Profile, takes_turns
-from motif_jax.stages.train_policy.parts import (
-    Trace,
-    assemble,
-    make_player,
-    make_rollout_loop,
-    open_pool,
-    read_initial,
-)
+from motif_jax.stages.train_policy.loop import assemble
+from motif_jax.stages.train_policy.metrics import Trace
 
 STRETCH = 10  # times `benchmark.seconds` for a run from end to end
 WARMUP_BATCHES = 3
@@ -168,14 +163,14 @@ class Training:
         self._typed = typed = train_policy.STAGE.view(config.to_dict())
         parts = assemble(typed, Path(), lambda setting: sources, hosts=1)
         if init_from:
-            state, frozen = read_initial(typed, parts)
-            parts = parts._replace(model=parts.model._replace(params=state.params, frozen=frozen))
-        self._parts, self._model, self._mesh = parts, parts.model, parts.mesh
+            params, frozen = read_initial(typed, parts.learner.model)
+            model = parts.learner.model._replace(params=params, frozen=frozen)
+            parts = parts._replace(learner=parts.learner._replace(model=model))
+        self._parts, self._learner, self._model = parts, parts.learner, parts.learner.model
         # A copy, because updates give their state away, and the player still uses these parameters.
         params = jax.tree.map(jnp.copy, self._model.params)
-        self._state = place(parts.make_state(params), self._mesh, self._model.rules)
-        self._frozen = place(self._model.frozen, self._mesh, self._model.rules)
-        self._player = make_player(typed, parts, seed=0)
+        self._state, self._frozen = self._learner.begin(params)
+        self._player = parts.games.player(self._model, seed=0)
         self.group_size = section.games_per_worker // section.groups
         self._batch: Any = None
         self.rate = 0.0  # steps per second of the last run from end to end
@@ -184,12 +179,12 @@ class Training:
 
     def run(self, seconds: float, updates: int = 0, trace: Trace | None = None) -> float:
         """Steps per second from end to end, after WARMUP_BATCHES batches; for `seconds`, and at least `updates`."""
-        parts, player = self._parts, self._player
+        games, learner, player = self._parts.games, self._learner, self._player
         trace = trace or Trace(Profile(), Path())
-        with open_pool(self._typed, parts, player, first_episode=0) as pool:
+        with games.open(player, learner.sources.observations) as pool:
             self.bytes_per_step = bytes_per_step(pool.layout)
             turns = takes_turns(self._typed.policy)
-            source = make_rollout_loop(self._typed.policy, parts, pool, player)
+            source = games.loop(pool, player, learner)
             try:
                 number, steps, start, pending = 0, 0, 0.0, None
                 before: dict[str, float] = {}
@@ -199,7 +194,7 @@ class Training:
                         continue
                     self._batch = batch
                     with trace.step(number):
-                        self._state, metrics = parts.update(self._state, self._frozen, batch.arrays.rollouts)
+                        self._state, metrics = learner.update(self._state, self._frozen, batch.arrays.rollouts)
                     with source.timers("update"):  # as in training, of the update before: the device goes on meanwhile
                         player.swap(player.prepare(local_copy(self._state.params), number), wait=turns)
                         jax.block_until_ready(pending)
@@ -251,7 +246,7 @@ class Training:
         """Steps per second of the learner alone, on the last batch."""
 
         def learn() -> int:
-            self._state, metrics = self._parts.update(self._state, self._frozen, self._batch.arrays.rollouts)
+            self._state, metrics = self._learner.update(self._state, self._frozen, self._batch.arrays.rollouts)
             jax.block_until_ready(metrics)
             return self._batch.steps
 
@@ -259,7 +254,7 @@ class Training:
 
     @property
     def table(self) -> Any:
-        return self._parts.sources.learnt.table
+        return self._learner.sources.learnt.table
 
     def lookup(self, seconds: float) -> float:
         """Steps per second of the learnt reward alone, when nearly all messages are known."""
@@ -289,7 +284,7 @@ class Training:
 
     def update_memory(self) -> int:
         """Bytes that an update takes beside its arguments; 0: not known."""
-        update = self._parts.update
+        update = self._learner.update
         return needed_bytes(update.lower(self._state, self._frozen, self._batch.arrays.rollouts).compile())
 
     def sizes(self) -> dict[str, Any]:
@@ -300,7 +295,7 @@ class Training:
             "workers": section.num_workers,
             "batch": section.batch_size,
             "rollout": section.rollout_length,
-            "device": f"{self._mesh.size} {jax.devices()[0].device_kind}",
+            "device": f"{self._learner.mesh.size} {jax.devices()[0].device_kind}",
         }
 
     def _moment(self) -> tuple[dict[str, np.ndarray], np.ndarray]:

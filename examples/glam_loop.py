@@ -25,16 +25,18 @@ import optax
 
 from motif_jax.actors.acting import SyncLoop
 from motif_jax.actors.pool import ActorPool
-from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.devices.mesh import local_copy, make_mesh
 from motif_jax.envs.babyai.level_settings import BabyAISettings
 from motif_jax.envs.babyai.manual import find_manual, make_examples, read_manual
 from motif_jax.envs.babyai.world import BabyAIWorld
 from motif_jax.envs.world import SeedStream, to_row
 from motif_jax.language.config import make_config, to_record
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.policies.language_policy import PADDING
+from motif_jax.policies.learning import make_learner, make_place
 from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model
+from motif_jax.rewards.learnt_source import Mix
+from motif_jax.rewards.source import RewardSources
 from motif_jax.tokens import WordTokeniser
 
 # A room of three by three cells with two things; the prompt shows one observation.
@@ -130,29 +132,16 @@ def play(model: Model, params: Any, steps: int) -> Any:
     settings = Settings(algorithm="ppo", num_minibatches=4, learning_rate=4e-4, clip_ratio=0.2,
                         clip_value=0.0, exploration_coefficient=0.01, adam_eps=1e-5,
                         max_gradient_norm=0.5)  # fmt: skip
-
-    def shape_rewards(rollouts: Rollouts) -> TrainingRewards:  # the first field is learnt from
-        return TrainingRewards(
-            total=rollouts.reward, extrinsic=rollouts.reward, intrinsic=jnp.zeros_like(rollouts.reward)
-        )
-
-    mesh = make_mesh()
-    update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
-    state = replicate(init_state(params, settings), mesh)
-    frozen = replicate(model.frozen, mesh)
+    learner = make_learner(model, RewardSources(), make_mesh(), settings, Mix())
+    state, frozen = learner.begin(params)
     player = PolicyPlayer(model._replace(params=params), GAMES, GAMES, seed=0)
     done, number, start, recent = 0, 0, time.monotonic(), []
     with open_pool(player, SeedStream.TRAIN) as pool:
-        for batch in SyncLoop(pool, player, 1):
-            # collect: the batch, with prompts as tokens
-            rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
-            seen = model.encode({name: batch.arrays[name] for name in model.reads})
+        for batch in SyncLoop(pool, player, 1, make_place(learner)):  # with prompts as tokens
             # learn: one update of the policy, which plays from then on
-            state, metrics = update(
-                state, frozen, shard(Rollouts(**rows, observations=seen, reward_inputs={}), mesh, 1)
-            )
+            state, metrics = learner.update(state, frozen, batch.arrays.rollouts)
             done, number = done + batch.steps, number + 1
-            player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
+            player.swap(player.prepare(local_copy(state.params), number), wait=True)
             recent += [one.info.episode_return for group in batch.episodes for one in group]
             if number % 4 == 1 or done >= steps:
                 rate, entropy = done / (time.monotonic() - start), float(metrics["entropy"])

@@ -28,15 +28,17 @@ from motif_jax.actors.pool import ActorPool
 from motif_jax.annotation.annotator import Question
 from motif_jax.annotation.backends import Lexicon
 from motif_jax.captions import CaptionTable
-from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.devices.mesh import local_copy, make_mesh
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
+from motif_jax.learner.metrics import numbers
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
+from motif_jax.policies.learning import make_learner, make_place
 from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model
 from motif_jax.rewards.learnt_source import LearntSource, Mix, Reward
 from motif_jax.rewards.preference import epoch_order, make_batches, make_model, split_rows, value_captions
+from motif_jax.rewards.source import RewardSources, Weighted
 from motif_jax.rewards.statistics import compare, summarise_values
 
 ENV = {"world": "nethack", "task": "score", "max_episode_steps": 500}
@@ -125,34 +127,22 @@ def evaluate(model: Model, params: Any, source: LearntSource, steps: int) -> tup
 
 def train_policy(model: Model, source: LearntSource, steps: int) -> Any:
     """Trains on the learnt reward alone; returns the parameters."""
-    mesh = make_mesh()
-    settings = Settings(learning_rate=1e-3)
-
-    def shape_rewards(rollouts: Rollouts) -> TrainingRewards:  # the first field is learnt from
-        learnt = rollouts.reward_inputs["learnt"]
-        return TrainingRewards(total=learnt, extrinsic=0.0 * rollouts.reward, intrinsic=learnt)
-
-    update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
-    state = replicate(init_state(model.params, settings), mesh)
-    frozen = replicate(model.frozen, mesh)
+    sources = RewardSources([Weighted("learnt", "", 1.0, source)])
+    alone = Mix(extrinsic=0.0)  # without the game's reward
+    learner = make_learner(model, sources, make_mesh(), Settings(learning_rate=1e-3), alone)
+    state, frozen = learner.begin(model.params)
     player = PolicyPlayer(model, WORKERS * GAMES, GAMES, seed=0)
     start, done, number = time.monotonic(), 0, 0
     with open_pool(player, source, SeedStream.TRAIN) as pool:
-        for batch in SyncLoop(pool, player, WORKERS):
-            # collect: the batch, with the learnt reward of its steps
-            inputs = {"learnt": source.rewards(batch.arrays)}
-            rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
-            seen = {name: batch.arrays[name] for name in model.reads}
+        for batch in SyncLoop(pool, player, WORKERS, make_place(learner)):  # with the learnt reward of its steps
             # learn: one update of the policy, which plays from then on
-            state, metrics = update(
-                state, frozen, shard(Rollouts(**rows, observations=seen, reward_inputs=inputs), mesh, 1)
-            )
+            state, measured = learner.update(state, frozen, batch.arrays.rollouts)
             done, number = done + batch.steps, number + 1
-            player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
+            player.swap(player.prepare(local_copy(state.params), number), wait=True)
             if number % 10 == 1 or done >= steps:
-                shown = {name: float(metrics[name]) for name in ("intrinsic_reward", "entropy", "value_loss")}
-                rate = done / (time.monotonic() - start)
-                print(f"{done:9,} steps, {rate:6,.0f}/s: " + ", ".join(f"{k} {v:.4f}" for k, v in shown.items()))
+                metrics, rate = numbers(measured), done / (time.monotonic() - start)
+                shown = [f"{name} {metrics[name]:.4f}" for name in ("intrinsic_reward", "entropy", "value_loss")]
+                print(f"{done:9,} steps, {rate:6,.0f}/s: " + ", ".join(shown))
             if done >= steps:
                 return state.params
     raise AssertionError("the games never end")

@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
@@ -36,14 +35,16 @@ from motif_jax.annotation.rule_server import Judge, JudgeClient
 from motif_jax.annotation.section import SamplingSection, ServerSection
 from motif_jax.annotation.stream import Item, Stream
 from motif_jax.captions import CaptionTable, decode, distinct_messages
-from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.devices.mesh import local_copy, make_mesh
 from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import SeedStream
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.settings import Settings
-from motif_jax.learner.update import Rollouts, TrainingRewards, init_state, make_policy_update
 from motif_jax.networks.reward import MessageClassifier
+from motif_jax.policies.learning import make_learner, make_place
 from motif_jax.policies.model import Model, PolicyPlayer, make_policy_model
+from motif_jax.rewards.learnt_source import Mix
+from motif_jax.rewards.source import RewardSource, RewardSources, Weighted
 
 ENV = {"world": "nethack", "task": "score", "max_episode_steps": 500}
 WORLD, GOAL = make_world(ENV), "defaultgoal"
@@ -72,12 +73,13 @@ def ask_aside() -> Stream:
 # ---- 2. the reward, which learns what the judge says
 
 
-class OnlineReward:
+class OnlineReward(RewardSource):
     """Worth of a message: 1 where the network gives "helpful" more than one half, divided by n^3 at its n-th time."""
 
     def __init__(self, judge: Stream):
         """Knows nothing yet: all messages are worth 0."""
         self._judge, self.captions = judge, CaptionTable()
+        self._new: list[np.ndarray] = []  # messages of the batch that is learnt from
         self.labels: dict[int, float] = {}  # P(helpful) by the number of the caption
         graph, params = nnx.split(MessageClassifier("lt_cnn_small", rngs=nnx.Rngs(0)), nnx.Param)
         optimizer = optax.adam(1e-3)
@@ -97,20 +99,21 @@ class OnlineReward:
         self._teach = jax.jit(teach)
         self._odds = jax.jit(lambda params, messages: jax.nn.softmax(nnx.merge(graph, params)(messages))[:, 1])
 
-    def rewards(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The reward of each step of rollouts. [T, B]"""
-        counts = arrays["event_message_count"]
+    def rewards(self, rollouts: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The reward of each step of rollouts, by what is known now. [T, B]"""
+        counts = rollouts["event_message_count"]
+        self._new.append(rollouts["event_message"])
         if not self._lessons:
             return np.zeros(counts.shape, np.float32)
-        messages, places, _ = distinct_messages(arrays["event_message"].reshape(-1, 256))
+        messages, places, _ = distinct_messages(rollouts["event_message"].reshape(-1, 256))
         padded = np.pad(messages, ((0, -len(messages) % CHUNK), (0, 0)))
         odds = np.concatenate([self._odds(self._state[0], padded[at : at + CHUNK])
                                for at in range(0, len(padded), CHUNK)])  # fmt: skip
         return ((odds > 0.5)[places].reshape(counts.shape) / counts.astype(np.float32) ** 3).astype(np.float32)
 
-    def advance(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def advance(self, batch: Any, hosts: Any = None) -> None:
         """Takes the judge's answers, teaches the network, and plans what to ask next: the newest messages first."""
-        self.captions.intern(arrays["event_message"])
+        self.captions.intern(self._new.pop())
         for one in self._judge.answers():
             if one.answer.yes is not None:
                 self.labels[one.item.number] = one.answer.yes
@@ -152,31 +155,20 @@ def evaluate(model: Model, params: Any, steps: int) -> tuple[float, float]:
 
 def train(model: Model, reward: OnlineReward, steps: int) -> Any:
     """Trains policy and reward on the judge's labels alone; returns the policy's parameters."""
-    settings = Settings(learning_rate=1e-3)
-
-    def shape_rewards(rollouts: Rollouts) -> TrainingRewards:  # the first field is learnt from
-        online = rollouts.reward_inputs["online"]
-        return TrainingRewards(total=online, extrinsic=0.0 * rollouts.reward, intrinsic=online)
-
-    mesh = make_mesh()
-    update = map_update(make_policy_update(model.unroll, shape_rewards, settings), mesh, batch_axis=1, num_constants=1)
-    state = replicate(init_state(model.params, settings), mesh)
-    frozen = replicate(model.frozen, mesh)
+    sources = RewardSources([Weighted("online", "", 1.0, reward)])
+    alone = Mix(extrinsic=0.0)  # without the game's reward
+    learner = make_learner(model, sources, make_mesh(), Settings(learning_rate=1e-3), alone)
+    state, frozen = learner.begin(model.params)
     player = PolicyPlayer(model, WORKERS * GAMES, GAMES, seed=0)
     start, done, number = time.monotonic(), 0, 0
     with open_pool(player, SeedStream.TRAIN) as pool:
-        for batch in SyncLoop(pool, player, WORKERS):
-            # collect: the batch, with the rewards of its steps by what is known now
-            inputs = {"online": reward.rewards(batch.arrays)}
-            rows = {name: batch.arrays[name] for name in Rollouts._fields if name in batch.arrays}
-            seen = {name: batch.arrays[name] for name in model.reads}
+        for batch in SyncLoop(pool, player, WORKERS, make_place(learner)):  # with the rewards of its steps
             # learn: one update of the policy, which plays from then on
-            placed = shard(Rollouts(**rows, observations=seen, reward_inputs=inputs), mesh, axis=1)
-            state, metrics = update(state, frozen, placed)
+            state, metrics = learner.update(state, frozen, batch.arrays.rollouts)
             done, number = done + batch.steps, number + 1
-            player.swap(player.prepare(jax.tree.map(jnp.copy, state.params), number), wait=True)
+            player.swap(player.prepare(local_copy(state.params), number), wait=True)
             # ask: the judge's answers so far become lessons, new messages become questions
-            reward.advance(batch.arrays)
+            sources.advance(batch, hosts=None)
             if number % 10 == 1 or done >= steps:
                 rate, paid = done / (time.monotonic() - start), float(metrics["intrinsic_reward"])
                 print(f"{done:9,} steps, {rate:6,.0f}/s: {len(reward.captions):,} messages, {len(reward.labels):,} "

@@ -139,14 +139,14 @@ def few_tries(monkeypatch, short_pauses):
 @pytest.fixture
 def at_batch(monkeypatch) -> Callable[[int, Callable[[], None]], None]:
     """`at_batch(3, call)` calls once the policy has learnt from its third batch from now on, before that is counted."""
-    from motif_jax.stages.train_policy.parts import MetricsCollector
+    from motif_jax.stages.train_policy.metrics import MetricsCollector
 
     coming: collections.deque[Callable[[], None]] = collections.deque()
 
     def batch(self, batch, real=MetricsCollector.batch):
         if coming:
             coming.popleft()()
-        real(self, batch)
+        return real(self, batch)
 
     monkeypatch.setattr(MetricsCollector, "batch", batch)
     return lambda number, call: coming.extend([lambda: None] * (number - 1) + [call])

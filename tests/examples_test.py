@@ -50,6 +50,15 @@ def test_the_notebook_runs_as_a_whole(capsys):
     assert file.read_text().startswith("# %% [markdown]\n")
 
 
+@pytest.mark.quick
+@pytest.mark.parametrize("loop", [loop for loop in LOOPS if loop != "ilql_loop"])
+def test_a_loop_learns_with_the_functions_of_the_stage(loop):
+    """So what changes in the stage changes in the script; neither has an update of its own."""
+    text = (ROOT / f"examples/{loop}.py").read_text()
+    assert "from motif_jax.policies.learning import make_learner, make_place\n" in text
+    assert "learner.update import" not in text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_loop_runs_with_the_small_command_of_its_docstring(loop, optimised, monkeypatch, capsys):

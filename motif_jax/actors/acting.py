@@ -29,6 +29,7 @@ TICK_S = 0.2  # how often a blocked thread checks whether it must stop
 # ---- batches of full slots
 
 Arrays = dict[str, np.ndarray]
+Group = tuple[int, int]  # of games: a worker's number, and the group's in it
 
 
 class RolloutBatch(NamedTuple):
@@ -38,6 +39,12 @@ class RolloutBatch(NamedTuple):
     fulls: list[FilledSlot]  # the rollouts in order, E of the B columns each
     episodes: list[list[Ended]]  # the episodes that ended in each rollout
     steps: int  # of games: T * B, without those in which a game waits
+
+    def columns(self) -> Iterator[tuple[Group, slice]]:
+        """The group of each rollout, and the columns of its games in the arrays of `PlacedBatch`."""
+        size = len(self.arrays.first) // len(self.fulls)
+        for number, full in enumerate(self.fulls):
+            yield (full.worker, full.group), slice(number * size, (number + 1) * size)
 
 
 def make_batch(

@@ -28,7 +28,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from motif_jax.console import clean
-from motif_jax.devices.hosts import Hosts, Vote
+from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.mesh import from_first_host, host_copy
 from motif_jax.devices.parameters import keys_of, sum_of_arrays
 from motif_jax.devices.releases import checksum_of, is_release, read_release
@@ -207,7 +207,7 @@ def latest_of_all(checkpoints: Any, folder: Path, hosts: Hosts) -> tuple[int, An
     The first host, which alone has `checkpoints`, finds it; the others read the same one in `folder`.
     """
     latest: tuple[int, Any, dict[str, Any]] | None = checkpoints.latest() if checkpoints else None
-    hosts.agree(Vote.GO_ON)  # the first host worked alone until here, and may have failed
+    hosts.agree()  # the first host worked alone until here, and may have failed
     step = int(from_first_host(np.int64(latest[0] if latest else -1)))
     if checkpoints or step < 0:
         return latest

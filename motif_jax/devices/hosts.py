@@ -12,15 +12,16 @@ from __future__ import annotations
 import atexit
 import contextlib
 import enum
+import functools
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -33,6 +34,7 @@ from motif_jax.system.meeting import Meeting, split_address
 START_TIMEOUT_S = 300.0  # for all hosts to connect
 POLL_INTERVAL_S = 0.5  # for signals, while hosts connect
 LEAVE_TIMEOUT_S = 3600  # for all hosts to end: the first one saves meanwhile
+EPISODES_PER_HOST = 2**40
 SAVE_EVERY_S = 60.0  # with several hosts, as any of them may be lost
 
 
@@ -122,6 +124,23 @@ class Vote(enum.IntEnum):
     FAILED = 3
 
 
+class Ballot(NamedTuple):
+    """What a host says before each update; or what all say together, of which its methods are the sums and maxima."""
+
+    vote: Vote = Vote.GO_ON
+    next_episode: int = 0  # the number of the next episode that its games begin
+    episodes: int = 0  # that have ended in its games
+    steps: int = 0  # of its games, in its share of the batch
+
+    def joined(self, other: Ballot) -> Ballot:
+        """Both together: the stronger vote, the later episode, all episodes, and all steps."""
+        vote, next_episode = max(self.vote, other.vote), max(self.next_episode, other.next_episode)
+        return Ballot(vote, next_episode, self.episodes + other.episodes, self.steps + other.steps)
+
+
+READY = Ballot()
+
+
 class Hosts(contextlib.AbstractContextManager["Hosts"]):
     """Keeps the hosts of a run in step; a context manager around all work that needs the other hosts."""
 
@@ -136,20 +155,29 @@ class Hosts(contextlib.AbstractContextManager["Hosts"]):
             atexit.register(leave_at_once, 128 + (error.args[0] if error.args else signal.SIGINT))
             return
         if error is not None and not self._over:
-            from_every_host(np.array([Vote.FAILED, 0, 0, 0], np.int32))
+            from_every_host(np.array(Ballot(Vote.FAILED), np.int32))
         jax.distributed.shutdown()  # waits until all hosts call it; afterwards they are independent
 
-    def agree(self, vote: Vote, numbers: Iterable[int] = (0, 0, 0)) -> tuple[Vote, np.ndarray]:
-        """The strongest vote of all hosts, and the three numbers of the others. [hosts - 1, 3]
+    @property
+    def first_episode(self) -> int:
+        """The number of this host's first episode: hosts play different games."""
+        return self.me * EPISODES_PER_HOST
 
-        If the result is not GO_ON, this was the last vote. Raises UserError if another host has failed.
+    def agree(self, own: Ballot = READY) -> Ballot:
+        """What all hosts say together; one host alone agrees with itself.
+
+        If its vote is not GO_ON, this was the last one. Raises UserError if another host has failed.
         """
-        gathered = from_every_host(np.array([vote, *numbers], np.int32))  # [hosts, 4]
-        first, strongest = gathered[:, 0].argmax(), Vote(gathered[:, 0].max())
-        self._over = strongest != Vote.GO_ON
-        if strongest == Vote.FAILED:
+        if self.count == 1:
+            return own
+        rows = from_every_host(np.array(own, np.int32)).tolist()
+        ballots = [Ballot(Vote(vote), *numbers) for vote, *numbers in rows]
+        said = functools.reduce(Ballot.joined, ballots)
+        self._over = said.vote != Vote.GO_ON
+        if said.vote == Vote.FAILED:
+            first = [ballot.vote for ballot in ballots].index(Vote.FAILED)
             raise UserError(f"host {first} of {self.count} has failed; its own output says why (--config.distributed)")
-        return strongest, np.delete(gathered[:, 1:], self.me, 0)
+        return said
 
     def check_same(self, what: str, tree: Any) -> None:
         """Raises UserError, on all hosts, if their arrays differ; `what`: the arrays, for the message."""

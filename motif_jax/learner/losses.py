@@ -22,7 +22,8 @@ Names of arguments follow rlax: `v_tm1` are the values of states before the acti
 
 The loss has terms, which are means over the valid samples of all devices (PPO, arXiv 1707.06347; IMPALA, 1802.01561).
 To add a term, write its function here, its line in `sum_of_terms`, and its coefficient in settings.py. The metrics show
-each term by its name in `sum_of_terms`, which ends in _loss.
+each term by its name in `sum_of_terms`, which ends in _loss. What an algorithm's `loss` adds there is averaged, unless
+it is a `Minimum` or `Maximum` (metrics.py).
 
 Each term takes `weight`, [T, B] from `weigh`: 1 / (valid samples of all devices) for a valid sample, else 0. It returns
 this device's part of the mean. The parts and their gradients are summed over the devices by one `total` at the end,
@@ -43,6 +44,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.devices.mesh import DATA, total
+from motif_jax.learner.metrics import Maximum, Minimum
 from motif_jax.learner.settings import Settings
 from motif_jax.networks.actions import ActionSpace, Gaussian, gaussian, split, unsquash
 
@@ -448,21 +450,26 @@ def value_loss(
     return part_of_mean(error, weight)
 
 
-def extremes(samples: jax.Array, counted: jax.Array) -> tuple[jax.Array, jax.Array]:
+def extremes(samples: jax.Array, counted: jax.Array) -> tuple[Minimum, Maximum]:
     """Returns minimum and maximum of the counted samples of all devices. [T, B], [T, B] bool"""
     samples = samples.astype(jnp.float32)
     lowest = samples.min(where=counted, initial=jnp.inf)
     highest = samples.max(where=counted, initial=-jnp.inf)
-    return jax.lax.pmin(lowest, DATA), jax.lax.pmax(highest, DATA)
+    return Minimum(jax.lax.pmin(lowest, DATA)), Maximum(jax.lax.pmax(highest, DATA))
 
 
 def spread(
     ratio: jax.Array, values: jax.Array, targets: jax.Array, advantages: jax.Array, valid: jax.Array
-) -> dict[str, jax.Array]:
+) -> dict[str, Any]:
     """Returns metrics of the valid samples: extremes, means, deviations; not differentiated. [T, B] each"""
     ratio, values = jax.lax.stop_gradient((ratio, values))
     means, stds = statistics(jnp.stack([values, targets, advantages, targets - values]), valid)
-    named = {"value_mean": means[0], "target_mean": means[1], "advantage_mean": means[2], "advantage_std": stds[2]}
+    named: dict[str, Any] = {
+        "value_mean": means[0],
+        "target_mean": means[1],
+        "advantage_mean": means[2],
+        "advantage_std": stds[2],
+    }
     named["explained_variance"] = 1 - (stds[3] / jnp.maximum(stds[1], 1e-8)) ** 2
     for name, samples in (("ratio", ratio), ("advantage", advantages)):
         named[f"{name}_min"], named[f"{name}_max"] = extremes(samples, valid)

@@ -101,7 +101,7 @@ class Algorithm(abc.ABC):
         return self.cuts_steps and not memory
 
     def make_playing(self, plain: Any, config: Any, mesh: Any) -> Any:
-        """How its games are played: `plain`, a `Playing` of stages/train_policy/parts.py, or one of a subclass."""
+        """How its games are played: `plain`, a `Playing` of stages/train_policy/playing.py, or one of a subclass."""
         return plain
 
     @abc.abstractmethod

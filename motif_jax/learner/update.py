@@ -21,10 +21,9 @@ from motif_jax.envs.world import WAIT
 from motif_jax.learner import losses
 from motif_jax.learner.acting import ALONE, Acting
 from motif_jax.learner.losses import Rollouts, Samples, Unroll, minibatch
+from motif_jax.learner.metrics import Metrics, over_devices, over_steps
 from motif_jax.learner.settings import PolicyGradient, Settings, find_algorithm
 from motif_jax.schedules import schedule
-
-Metrics = dict[str, jax.Array]
 
 
 class TrainingRewards(NamedTuple):
@@ -127,15 +126,14 @@ def make_policy_update(
                 return step(state, frozen, position, minibatch(data, index, settings.num_minibatches))
 
             new, steps = jax.lax.scan(body, state, jnp.arange(num_steps) % settings.num_minibatches)
-            reduce = {"min": jnp.min, "max": jnp.max, "finite": jnp.min}
-            metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
+            metrics = over_steps(steps) | {"finite": steps["finite"].min()}
             if algorithm.on_policy:  # the effect of all steps; and 0 up to rounding
                 metrics["kl_of_last_epoch"] = steps["kl"][-settings.num_minibatches :].mean()
                 metrics["ratio_deviation_of_first_step"] = steps["ratio_deviation"][0]
         metrics |= over_all(data.valid, lag, rewards, rollouts.action)
         good = (metrics["finite"] > 0) & (metrics["valid_fraction"] > 0)
         state = jax.tree.map(lambda new, old: jnp.where(good, new, old), new, state)
-        return state._replace(version=state.version + 1), {name: jnp.float32(metrics[name]) for name in metrics}
+        return state._replace(version=state.version + 1), jax.tree.map(jnp.float32, metrics)
 
     def step(state: LearnerState, frozen: Any, position: jax.Array, data: Samples) -> tuple[LearnerState, Metrics]:
         """Takes one optimizer step; the version is not changed. `position`: in the schedules."""
@@ -146,7 +144,7 @@ def make_policy_update(
         gradient = jax.grad(loss, has_aux=True)
         gradients, (means, spread) = gradient(state.params, frozen, data, coefficient, position)
         with jax.named_scope("optimizer"):
-            gradients, means = total((gradients, means))
+            gradients, means = total(gradients), over_devices(means)
             optimizer = make_optimizer(settings)
             params, optimizer_state, norms = descend(optimizer, state.params, state.optimizer, gradients, rate)
         finite = jnp.isfinite(jnp.stack([means["loss"], *norms.values()])).all()

@@ -24,11 +24,11 @@ from motif_jax.devices.mesh import Rules
 from motif_jax.devices.parameters import check_parameters, leaves_by_path, rebuild
 from motif_jax.devices.releases import find_saved, is_release, usable
 from motif_jax.envs.own_code import owner
-from motif_jax.envs.world import ActionSpace, plain_shape, select_specs, waited
+from motif_jax.envs.world import ActionSpace, World, plain_shape, select_specs, space_of, waited
 from motif_jax.envs.worlds import make_world
 from motif_jax.learner.acting import ALONE, CHOOSER, Acting, acting_of
 from motif_jax.networks.actions import draw
-from motif_jax.networks.kinds import FIXED, find_prompt_network, from_record, is_own
+from motif_jax.networks.kinds import BY_SPECS, FIXED, find_prompt_network, from_record, is_own, to_record
 from motif_jax.networks.policy import PolicyNetwork
 from motif_jax.rewards.learnt_source import Reward
 from motif_jax.rewards.registry import is_built_in
@@ -106,6 +106,25 @@ def make_policy_model(spec: Mapping[str, Any], seed: int | None) -> Model:
 
     sizes = module.core_size, actions
     return Model(params, prepare, step, unroll, module.reads, *sizes, frozen, acting=acting)
+
+
+def start_policy_model(config: Any, world: World, workdir: Path, acting: Acting | None) -> tuple[dict[str, Any], Model]:
+    """The spec of the network that a config names, as checkpoints hold it, and the network with initial parameters.
+
+    `acting`: of the config, what acts with it; None: the policy alone.
+    """
+    section = config.policy
+    if network := find_prompt_network(section.network):
+        return network.start(config, world, workdir)
+    space = space_of(world)
+    actions = space.outputs if space else len(world.action_names)
+    spec: dict[str, Any] = {"network": section.network, "num_actions": actions, "dtype": section.dtype}
+    spec |= {"action_space": space.record()} if space else {}
+    spec |= acting.record if acting else {}
+    if section.network in BY_SPECS or is_own(section.network):
+        spec["reads"] = to_record({name: world.specs[name] for name in world.reads})
+    model = make_policy_model(spec, config.seed)
+    return spec, model._replace(acting=acting or model.acting)
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from jax.sharding import Mesh
 import motif_jax
 from motif_jax.console import print_line
 from motif_jax.devices.checkpoints import latest_of_all, read_saved
-from motif_jax.devices.hosts import Hosts, Vote, start_hosts
+from motif_jax.devices.hosts import Ballot, Hosts, Vote, start_hosts
 from motif_jax.devices.mesh import batch_parts, make_mesh, map_update, replicate, shard
 from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.envs.worlds import without_nethack
@@ -122,7 +122,7 @@ def resume(learner: Learner, session: Session) -> Iterator[Training]:
     """Opens the training after its last checkpoint, or at the start; raises UserError for the directory of another."""
     with contextlib.ExitStack() as stack:
         yield Training(learner, session, stack)
-    session.hosts.agree(Vote.END)
+    session.hosts.agree(Ballot(Vote.END))
 
 
 class Training:
@@ -142,7 +142,7 @@ class Training:
             self.done = from_plain(Done, record["progress"])
             if self.checkpoints:
                 print_line(f"{self.stage.name}: going on after {number:,} updates")
-        self.hosts.agree(Vote.GO_ON)
+        self.hosts.agree()
         self.hosts.check_same("a state", [number, state])
         self.state, self.first = replicate(state, session.mesh), self.done.steps
         self.started = self.saved = time.monotonic()
@@ -183,7 +183,8 @@ class Training:
 
     def stop_if_asked(self) -> None:
         """Saves and raises Stopped if a signal has asked for it, on any host."""
-        if self.hosts.agree(Vote.STOP if self.stop.asked else Vote.GO_ON)[0] == Vote.STOP:
+        own = Ballot(Vote.STOP if self.stop.asked else Vote.GO_ON)
+        if self.hosts.agree(own).vote == Vote.STOP:
             self.save()
             saved = f"after {self.done.steps:,} updates, which are saved; run the same command again to resume"
             raise Stopped(f"stopped by {self.stop.asked or 'a signal to another host'} {saved}")

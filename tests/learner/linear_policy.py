@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.devices.mesh import make_mesh, map_update, replicate, shard
+from motif_jax.learner.metrics import numbers
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import LearnerState, Rollouts, TrainingRewards, init_state, make_policy_update
 
@@ -81,7 +82,7 @@ def train(settings: Settings = BASE, rollouts=None, state=None, devices=1, updat
     for _ in range(updates):
         state, metrics = update(state, (), placed)
     state, metrics = jax.device_get((state, metrics))
-    return state, {name: float(value) for name, value in metrics.items()}
+    return state, numbers(metrics)
 
 
 def assert_same(one, other, atol: float = 1e-6) -> None:

@@ -9,7 +9,9 @@ import pytest
 from conftest import on_devices
 from linear_policy import BASE, VERSION, B, assert_near, assert_same, initial, make_params, make_rollouts, train, unroll
 
-from motif_jax.learner.losses import gae, next_values, vtrace
+from motif_jax.learner.algorithms import Appo
+from motif_jax.learner.losses import gae, next_values, part_of_mean, vtrace
+from motif_jax.learner.metrics import Maximum, Minimum
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts
 from motif_jax.names import SCHEDULES
@@ -120,6 +122,27 @@ def test_minibatches_are_every_other_rollout_and_epochs_go_over_them_again():
     assert_same(whole, state, atol=1e-5)  # one update, one version
     for name, reduce in {"loss": np.mean, "ratio_max": np.max, "advantage_min": np.min}.items():
         assert summary[name] == pytest.approx(reduce([metrics[name] for metrics in parts]), rel=1e-4)
+
+
+class Measured(Appo):
+    """Measures its targets in three ways, which the names do not tell."""
+
+    def loss(self, inputs, settings, exploration_coefficient):
+        summed, terms = super().loss(inputs, settings, exploration_coefficient)
+        mean, of_all = part_of_mean(inputs.target, inputs.weight), inputs.target
+        return summed, terms | {"x_min": mean, "low": Minimum(of_all.min()), "high": Maximum(of_all.max())}
+
+
+@on_devices(4)
+def test_a_metric_is_averaged_whatever_its_name_unless_it_is_declared_as_an_extreme():
+    """Over the devices, and over minibatches, while the policy stays as it is."""
+    rollouts, still = make_rollouts(), replace(BASE, learning_rate=1e-12)
+    found = [train(still, only(rollouts, np.s_[n::2]), algorithm=Measured())[1] for n in range(2)]
+    for devices in (1, 4):
+        metrics = train(replace(still, num_minibatches=2), rollouts, devices=devices, algorithm=Measured())[1]
+        for name, reduce in {"x_min": np.mean, "low": np.min, "high": np.max}.items():
+            assert metrics[name] == pytest.approx(reduce([one[name] for one in found]), rel=1e-4), (name, devices)
+        assert metrics["low"] < metrics["x_min"] < metrics["high"]
 
 
 def test_a_rollout_that_is_too_old_changes_nothing():

@@ -16,13 +16,13 @@ from motif_jax.learner.acting import ALONE
 from motif_jax.learner.settings import Settings
 from motif_jax.learner.update import Rollouts, init_state, make_policy_update
 from motif_jax.networks.kinds import to_record
+from motif_jax.policies.learning import make_shape_rewards
 from motif_jax.policies.model import PolicyPlayer, make_policy_model, pack
 from motif_jax.rewards import preference
 from motif_jax.rewards.learnt_source import LearntSource, Mix
 from motif_jax.rewards.preference import PairBatches
 from motif_jax.rewards.rnd import Novelty
 from motif_jax.rewards.source import RewardSource, RewardSources, Weighted
-from motif_jax.stages.train_policy.parts import make_shape_rewards
 from motif_jax.structs import ArraySpec
 
 T, B, A = 4, 16, 23

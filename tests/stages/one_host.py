@@ -47,13 +47,13 @@ def update(address: str, me: str, file: str) -> None:
                 together.check_same("a state", {"numbers": np.arange(6.0), "step": int(me)})
             except UserError as error:
                 differs = str(error)
-            vote, others = together.agree(hosts.Vote.GO_ON, (10 + int(me), 20, 30))
+            said = together.agree(hosts.Ballot(hosts.Vote.GO_ON, 10 + int(me), 20, 30))
             if me == "1":
                 raise FileNotFoundError("the disk of host 1")
-            together.agree(hosts.Vote.GO_ON)
+            together.agree()
     except (UserError, FileNotFoundError) as error:
         told = str(error)
-    np.savez(file, **state.params, loss=metrics["loss"], told=told, differs=differs, vote=vote, others=others, **sent)
+    np.savez(file, **state.params, loss=metrics["loss"], told=told, differs=differs, said=said, **sent)
 
 
 def copy_arrays(me: int) -> None:

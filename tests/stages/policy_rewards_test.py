@@ -7,16 +7,18 @@ from conftest import get_config, viewed
 from pool_test import play
 
 from benchmarks.random_policy import RandomPolicy
+from motif_jax.actors.acting import RolloutBatch
 from motif_jax.actors.pool import ActorPool
 from motif_jax.actors.worker import Ended, FilledSlot
 from motif_jax.captions import encode
 from motif_jax.envs.nethack.observations import scale_blstats
+from motif_jax.policies.learning import make_shape_rewards
 from motif_jax.rewards.learnt_source import LearntSource, Mix, Reward, make_mix
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.rewards.registry import LEARNT
+from motif_jax.rewards.returns import Returns
 from motif_jax.rewards.source import RewardSource, RewardSources, Weighted
 from motif_jax.rewards.statistics import LEVELS, RewardStatistics
-from motif_jax.stages.train_policy.parts import Returns, make_shape_rewards
 from motif_jax.structs import EpisodeInfo, UserError
 
 MESSAGES = {"message": "lt_cnn_small", "blstats": False, "crop": False, "glyphs": False}
@@ -113,7 +115,7 @@ def test_returns_of_each_source_are_added_up_over_rollouts():
         fulls = [FilledSlot(int(worker), 0, 0) for worker in workers]
         whole = {LEARNT: rewards, "twice": 2 * rewards}
         placed = SimpleNamespace(first=begins, rewards=whole, ended=ended, played=~np.zeros_like(ended))
-        batch = SimpleNamespace(arrays=placed, fulls=fulls, episodes=episodes)
+        batch = RolloutBatch(placed, fulls, episodes, 20)
         summed |= {info.episode: value for info, value in returns.take(batch)}
     assert len(wanted) > 20
     assert {number: value[LEARNT] for number, value in summed.items()} == pytest.approx(wanted)

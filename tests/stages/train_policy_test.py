@@ -12,10 +12,12 @@ from motif_jax import load_reward
 from motif_jax.devices.hosts import Hosts
 from motif_jax.devices.parameters import leaves_by_path
 from motif_jax.files import checkpoint_steps, read_json, read_lines
+from motif_jax.policies.checkpoints import PolicyCheckpoints, start_or_resume
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.source import RewardSources
 from motif_jax.stages import annotate, train_policy, train_reward
-from motif_jax.stages.train_policy.parts import assemble, estimate, make_player, open_pool, start_or_resume
+from motif_jax.stages.train_policy.loop import assemble
+from motif_jax.stages.train_policy.metrics import estimate
 from motif_jax.structs import UserError
 
 pytestmark = pytest.mark.usefixtures("optimised")
@@ -96,7 +98,7 @@ def test_the_first_estimate_of_the_time_is_at_most_the_time_that_training_may_ta
 def test_a_batch_smaller_than_a_round_of_an_on_policy_algorithm_is_said(tmp_path, capsys):
     config = viewed(settings(algorithm="ppo", batch_size=32))  # two groups of 4 games, 8 steps each
     parts = assemble(config, tmp_path, lambda setting: RewardSources(), 1)
-    open_pool(config, parts, make_player(config, parts, 0), 0).close()
+    parts.games.open(parts.games.player(parts.learner.model, 0), ()).close()
     assert "so it has samples of earlier policies: use a multiple of 64 steps" in capsys.readouterr().out
 
 
@@ -157,7 +159,8 @@ def test_training_begins_with_the_parameters_of_another_run(whole, tmp_path):
         config = viewed(settings(init_from=str(whole), **values))
         parts = assemble(config, tmp_path, lambda setting: RewardSources(), 1)
         with Hosts() as hosts:
-            return start_or_resume(config, None, parts, tmp_path, hosts)
+            nothing = PolicyCheckpoints(config, tmp_path, {}, RewardSources(), writes=False)
+            return start_or_resume(config, nothing, parts.learner, hosts)
 
     state, _, done = begin()
     assert_same_bits(leaves_by_path(arrays(whole)[1]["params"]), leaves_by_path(state.params))

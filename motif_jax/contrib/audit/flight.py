@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from motif_jax.actors.acting import Arrays, RolloutBatch
+from motif_jax.actors.acting import Arrays, Group, RolloutBatch
 from motif_jax.captions import decode
 from motif_jax.console import clean, print_line
 from motif_jax.contrib.audit.findings import Steps, findings_blocks
@@ -23,10 +23,10 @@ from motif_jax.files import json_line, keep_lines, read_lines
 from motif_jax.pages.blocks import esc, table
 from motif_jax.pages.charts import curves
 from motif_jax.pages.figures import curve
+from motif_jax.policies.checkpoints import TrainingProgress
 from motif_jax.rewards.online.source import OnlineSource
 from motif_jax.rewards.registry import ONLINE
 from motif_jax.stages.train_policy.hooks import Figures, Rows, TrainingHook, Watched
-from motif_jax.stages.train_policy.parts import Group, TrainingProgress, columns_of
 
 AUDITS = "audit.jsonl"  # in the policy's directory
 AUDITED = 100  # episodes that are looked at
@@ -48,7 +48,7 @@ class Episodes:
 
     def add(self, batch: RolloutBatch, caption: np.ndarray, pay: np.ndarray) -> None:
         """Adds the steps of a batch; captions below 0 are left out. [T, B] each"""
-        for group, columns in columns_of(batch):
+        for group, columns in batch.columns():
             first, ended = batch.arrays.first[columns], batch.arrays.ended[:, columns]
             before = np.cumsum(ended, 0) - ended  # episodes that ended before each step. [T, E]
             begun = self._next + before * len(first) + np.arange(len(first))
@@ -94,7 +94,7 @@ class FlightAudit(TrainingHook):
     @classmethod
     def begin(cls, watched: Watched) -> TrainingHook:
         section: AuditSection = watched.config.plugins["audit"]
-        source, done = watched.parts.sources.get(ONLINE), watched.done.env_steps
+        source, done = watched.sources.get(ONLINE), watched.done.env_steps
         keep_lines(watched.folder / AUDITS, "env_steps", done)  # also if audits are off now
         if not (section.every_steps and isinstance(source, OnlineSource)):
             return TrainingHook()

@@ -34,9 +34,9 @@ from jax.typing import DTypeLike
 from motif_jax.contrib.drrn.sections import DRRN, DrrnSection
 from motif_jax.envs.world import World
 from motif_jax.learner.losses import Rollouts, Unroll
+from motif_jax.learner.metrics import Maximum, Metrics, over_steps
 from motif_jax.learner.settings import Learning, Settings
 from motif_jax.learner.update import (
-    Metrics,
     ShapeRewards,
     descend,
     learning_rate,
@@ -231,7 +231,7 @@ def make_q_update(
         log_all = jax.nn.log_softmax(q)
         return loss, {
             "loss": loss, "td_error": jnp.abs(chosen - target).mean(), "value_mean": chosen.mean(),
-            "value_max": chosen.max(), "target_mean": target.mean(),
+            "value_max": Maximum(chosen.max()), "target_mean": target.mean(),
             "entropy": -(jnp.exp(log_all) * log_all).sum(-1).mean(),
         }  # fmt: skip
 
@@ -262,15 +262,12 @@ def make_q_update(
         keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), state.version), num_steps)
         before = state.params, state.optimizer
         after, steps = jax.lax.scan(step, before, keys)
-        reduce = {"max": jnp.max, "finite": jnp.min}
-        metrics = {name: reduce.get(name.rpartition("_")[2], jnp.mean)(array) for name, array in steps.items()}
-        metrics["finite"] &= usable
+        metrics = over_steps(steps) | {"finite": steps["finite"].min() & usable}
         lag = state.version - rollouts.version
         metrics |= over_all(jnp.ones_like(rollouts.terminated), lag, rewards, rollouts.action)
         metrics |= {"learning_rate": rate, "replay_steps": count_steps(kept)}
         params, optimizer_state = jax.tree.map(lambda new, old: jnp.where(metrics["finite"], new, old), after, before)
-        metrics = {name: jnp.float32(metrics[name]) for name in metrics}
-        return QState(params, optimizer_state, state.version + 1, kept), metrics
+        return QState(params, optimizer_state, state.version + 1, kept), jax.tree.map(jnp.float32, metrics)
 
     return update
 

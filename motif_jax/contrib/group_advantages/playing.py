@@ -17,7 +17,7 @@ from motif_jax.devices.mesh import DATA, FSDP
 from motif_jax.envs.world import WAIT, waited
 from motif_jax.policies.model import Acted, Model, PolicyPlayer
 from motif_jax.stages.train_policy import Policy, TrainConfig, splits_steps
-from motif_jax.stages.train_policy.parts import Playing
+from motif_jax.stages.train_policy.playing import Playing
 from motif_jax.structs import UserError
 
 NO_EPISODE = -1  # for a column in which no episode ended

@@ -17,10 +17,10 @@ from motif_jax.contrib.options.sections import MIXTURES, OPTIONS
 from motif_jax.learner.acting import CHOOSER
 from motif_jax.pages.blocks import esc, table
 from motif_jax.pages.charts import curves
+from motif_jax.policies.checkpoints import TrainingProgress
 from motif_jax.run import CONFIG, read_record
 from motif_jax.stages.train_policy.hooks import Figures, Rows, TrainingHook, Watched, Words
 from motif_jax.stages.train_policy.page import listed
-from motif_jax.stages.train_policy.parts import TrainingProgress
 
 UNPAID = 1_000_000  # steps without a reward, after which a message says so
 CELL = '<span style="background:color-mix(in srgb, var(--first) {1}, transparent);padding:.2em .5em">{0:.4f}</span>'
@@ -36,7 +36,7 @@ class OptionFigures(TrainingHook):
 
     @classmethod
     def begin(cls, watched: Watched) -> TrainingHook:
-        acting, length = watched.parts.model.acting, watched.config.policy.rollout_length
+        acting, length = watched.model.acting, watched.config.policy.rollout_length
         if not isinstance(acting, Options):
             return TrainingHook()
         if (longest := max(acting.plan.lengths)) > length:

@@ -48,7 +48,7 @@ def open_transcripts(config: TranscriptsConfig, workdir: Path, hosts: Hosts) -> 
     path = Path(given.path) if given.path else workdir / "transcripts"
     if given.names and hosts.me == 0:
         import_transcripts(config, workdir, path)
-    hosts.agree(Vote.GO_ON)
+    hosts.agree()
     transcripts = Transcripts(path)
     if not transcripts.is_action.any():
         raise UserError(f"{str(path)!r} has no turn of an agent: there is nothing to learn (--config.transcripts.path)")

@@ -14,14 +14,15 @@ import jax
 import numpy as np
 
 from motif_jax.actors.acting import Arrays, RolloutBatch
-from motif_jax.envs.world import to_row
+from motif_jax.envs.world import World, to_row
 from motif_jax.files import json_line, keep_lines, read_json, read_lines, write_json
 from motif_jax.names import TRAINING_HOOKS, import_named
 from motif_jax.networks.kinds import PROMPT
 from motif_jax.pages.charts import COLOURS, Point, curves
+from motif_jax.policies.checkpoints import TrainingProgress
 from motif_jax.policies.model import Model, probabilities
+from motif_jax.rewards.source import RewardSources
 from motif_jax.stages.train_policy import TrainConfig
-from motif_jax.stages.train_policy.parts import TrainerParts, TrainingProgress
 
 Figures = Mapping[str, float]
 Rows = Sequence[Mapping[str, Any]]
@@ -31,7 +32,8 @@ class Watched(NamedTuple):
     """What a hook begins with: a training that starts or goes on."""
 
     config: TrainConfig
-    parts: TrainerParts
+    world: World
+    sources: RewardSources
     model: Model  # that acts; its frozen parameters are on the devices
     params: Any  # of the policy now
     done: TrainingProgress
@@ -67,7 +69,7 @@ class TrainingHook:
     def after_update(self, done: TrainingProgress, params: Any, batch: RolloutBatch, kept: Any) -> None:
         """Takes a batch and the policy that learnt from it, once the reward sources have, too.
 
-        `done`: with this batch; `batch.arrays`: a `PlacedBatch`; `kept`: the result of `keep`.
+        `done`: with this batch; `batch.arrays`: a `policies.learning.PlacedBatch`; `kept`: the result of `keep`.
         """
 
     def figures(self) -> Figures:
@@ -136,7 +138,7 @@ class Probes(TrainingHook):
 
     @classmethod
     def begin(cls, watched: Watched) -> TrainingHook:
-        world, folder, done = watched.parts.world, watched.folder, watched.done
+        world, folder, done = watched.world, watched.folder, watched.done
         probes = dict(getattr(world, "probes", {}))
         if not (probes and PROMPT in watched.model.reads and watched.config.policy.probe_every):
             return TrainingHook()

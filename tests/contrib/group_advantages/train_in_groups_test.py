@@ -10,7 +10,7 @@ from motif_jax import load_policy
 from motif_jax.contrib.group_advantages.playing import InGroups, visits
 from motif_jax.envs.world import WAIT
 from motif_jax.rewards.source import RewardSources
-from motif_jax.stages.train_policy.parts import assemble, make_player, open_pool
+from motif_jax.stages.train_policy.loop import assemble
 from motif_jax.structs import UserError
 
 LIMIT = 50  # steps of an episode of the toy world
@@ -28,14 +28,15 @@ def config_of(**values):
 def test_each_game_plays_one_episode_and_then_waits(tmp_path, workers):
     config = config_of(num_workers=workers, synchronous=not workers, games_per_worker=8 // max(workers, 1))
     parts = assemble(viewed(config), tmp_path, lambda setting: RewardSources(), 1)
-    player, playing, batches = make_player(viewed(config), parts, 0), parts.playing, []
+    games, batches = parts.games, []
+    player, playing = games.player(parts.learner.model, 0), games.playing
 
     def place(batch):
-        seen = {name: batch[name] for name in parts.model.reads}
+        seen = {name: batch[name] for name in parts.learner.model.reads}
         batches.append(playing.arrange(batch | {"ended": playing.ended}, seen))
 
-    with open_pool(viewed(config), parts, player, 0) as pool:
-        source = playing.loop(config.policy, pool, player, parts.rollouts, place)
+    with games.open(player, ()) as pool:
+        source = playing.loop(config.policy, pool, player, games.rollouts, place)
         while len(batches) < 3:
             source.get(1.0)
     for number, sorted_batch in enumerate(batches):
