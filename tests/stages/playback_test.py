@@ -16,6 +16,7 @@ from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.episodes.playback import plays_the_same_twice
 from motif_jax.files import read_json
+from motif_jax.pages.players import read_results
 from motif_jax.replays.replay import load_replay, save_replay, top_messages
 from motif_jax.stages import evaluate, visualize
 from motif_jax.stages.evaluate import file_of
@@ -45,7 +46,7 @@ def dungeon(tmp_path_factory):
 def test_the_chosen_episodes_are_kept_frame_by_frame_and_events_are_counted(dungeon):
     _, workdir, rows = dungeon
     folder = workdir / "evaluate/random"
-    summary = read_json(folder / "summary.json")
+    summary = read_results(workdir)["random"]
     returns = [row["episode_return"] for row in rows]
     assert summary["replays"]["best"] == int(np.argmax(returns))
     assert summary["replays"]["worst"] == int(np.argmin(returns))
@@ -143,7 +144,7 @@ def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path,
     config.evaluate.num_workers = int("Dice" in game)
     run_stage(evaluate, config, tmp_path / "run")
     folder = tmp_path / "run/evaluate/random"
-    rows, summary = evaluate.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
+    rows, summary = evaluate.read_rows(folder / "episodes.jsonl"), read_results(tmp_path / "run")["random"]
     assert "cannot be repeated exactly" in capsys.readouterr().out
     assert summary["repeatable"] is False
     assert len(rows) == 12

@@ -19,7 +19,8 @@ from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
 from motif_jax.files import read_json, read_lines, write_json, write_lines
-from motif_jax.pages.figures import Player, arranged, own_of
+from motif_jax.pages.figures import arranged, own_of
+from motif_jax.pages.players import read_players
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.run import Run
 from motif_jax.stages import evaluate
@@ -83,7 +84,7 @@ def test_the_whole_policy_is_the_agent_and_the_released_one(tmp_path):
         write_json(file, read_json(file) | change)
     assert audit.find_players(tmp_path)["agent"].name == "policy-64"
     write_json(tmp_path / "evaluate/policy-64-gold/summary.json", read_json(file) | {"variant": "gold", "step": 96})
-    players = Run(tmp_path).read_each("evaluate/*/summary.json", Player)
+    players = read_players(tmp_path)
     assert own_of(arranged(players)[""]).name == "policy-64"
 
 
