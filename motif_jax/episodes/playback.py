@@ -106,7 +106,7 @@ def figures_of(info: EpisodeInfo, figures: Iterable[str]) -> dict[str, Any]:
     return info.named(figures) | {"end_status": EndStatus(info.end_status).name.lower()}
 
 
-# ---- two ways to the events and the frames of an evaluated episode; `find_frames` chooses one for a world
+# ---- two ways to the events and the frames of an evaluated episode; a world has one
 
 
 class PlayedAgain:
@@ -234,13 +234,6 @@ class Recorded:
 
 
 Frames = PlayedAgain | Recorded
-
-
-def find_frames(env: Mapping[str, Any], seed: int, happenings: Happenings, beside: bool, kept: Path) -> Frames:
-    """The way for this world's games. `beside`: workers play several; `kept`: the directory for recordings."""
-    if plays_the_same_twice(env, seed, beside):
-        return PlayedAgain(env, seed, happenings)
-    return Recorded(env, happenings, kept)
 
 
 def count_events(captions: Mapping[bytes, int], happenings: Happenings) -> dict[str, int]:

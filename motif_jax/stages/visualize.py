@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from motif_jax.actors.pool import Pools
 from motif_jax.config.table import PATH, Number, Text, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.devices.releases import released_replay
@@ -189,7 +190,7 @@ def play_one(
         now = {"games": evaluate.games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
         if {name: before.get(name) for name in now} == now:
             return
-    played = [*play(config, playing, {number}, 0, frames)]
+    played = [*play(config, playing, {number}, 0, frames, Pools())]
     if not played:
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
     write(config, file, frames, *played[0], player)

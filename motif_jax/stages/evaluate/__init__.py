@@ -18,8 +18,7 @@ from motif_jax.envs.protocols import TASK, EvaluationProtocol, find_protocol
 from motif_jax.envs.texts import Rules, read_texts
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, essential, make_world
-from motif_jax.episodes import playback
-from motif_jax.episodes.playback import Frames, Row
+from motif_jax.episodes.playback import Frames, PlayedAgain, Recorded, Row, plays_the_same_twice
 from motif_jax.files import checkpoint_steps, short_name, to_plain
 from motif_jax.language.config import is_language_model, locate_model, model_hash
 from motif_jax.language.hub import check_language_model
@@ -290,9 +289,11 @@ def file_of(folder: Path, episode: int) -> Path:
 
 
 def find_frames(config: EvaluateConfig, folder: Path) -> Frames:
-    """The way to the events and frames of episodes of a player, in its directory."""
-    happenings, several = rules_of(make_world(config.env)).happenings(), config.evaluate.games_per_worker > 1
-    return playback.find_frames(config.env, config.seed, happenings, several, folder / RECORDINGS)
+    """The way to the events and frames of this world's games. `folder`: of the player; recordings are kept there."""
+    happenings = rules_of(make_world(config.env)).happenings()
+    if plays_the_same_twice(config.env, config.seed, config.evaluate.games_per_worker > 1):
+        return PlayedAgain(config.env, config.seed, happenings)
+    return Recorded(config.env, happenings, folder / RECORDINGS)
 
 
 def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:

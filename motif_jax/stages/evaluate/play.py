@@ -182,10 +182,10 @@ class Evaluation:
             print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
         missing, chosen = set(range(self.wanted)) - self.rows.keys(), evaluate.choose(self.config, self.counted)
         self.frames.keep(chosen.values())
-        done, start = self.wanted - len(missing), time.monotonic()
-        kept = start
-        keeping = 0.0
-        played = play(self.config, self.playing, missing, done, self.frames)
+        done, keeping = self.wanted - len(missing), 0.0
+        start = kept = time.monotonic()
+        pools = Pools() if self.frames.folder else find_pools(self.config)  # recordings are files of this host
+        played = play(self.config, self.playing, missing, done, self.frames, pools)
         try:
             for row, track in played:
                 number = row["episode"]
@@ -397,7 +397,7 @@ def report_other_games(name: str, trained: dict[str, Any], config: EvaluateConfi
 
 
 def play(
-    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], done: int, frames: Frames
+    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], done: int, frames: Frames, pools: Pools
 ) -> Generator[tuple[EpisodeRow, Track]]:
     """Plays the missing episodes, beside `done` others, and yields row and steps of each.
 
@@ -406,7 +406,6 @@ def play(
     if not missing:
         return
     figures, name = tuple(make_world(config.env).figures), playing.contender.name
-    pools = Pools() if frames.folder else find_pools(config)  # recordings are files of this host
     with (
         contextlib.closing(playing.sources),
         contextlib.closing(episodes(config, playing, missing, frames.folder, pools)) as ended,
