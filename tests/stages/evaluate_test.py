@@ -6,7 +6,7 @@ from conftest import get_config, is_complete, run_stage, viewed
 from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.game import FIGURES
-from motif_jax.files import write_json
+from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.pages import players
 from motif_jax.pages.blocks import Interval
 from motif_jax.pages.players import read_players, read_results
@@ -114,6 +114,38 @@ def test_what_was_played_is_not_played_again(played, tmp_path, monkeypatch, caps
     assert summary_of_fewer["figures"]["steps"]["mean"] == np.mean([row["steps"] for row in rows[:10]])
     assert is_complete(evaluate, settings("random", episodes=10), tmp_path)
     assert run(tmp_path, "random", episodes=50)[1]["figures"] == summary_of_more["figures"]
+
+
+@pytest.mark.journey
+def test_an_evaluation_is_completed_again_for_what_has_changed_and_figures_are_of_its_episodes(tmp_path, capsys):
+    rows, results = run(tmp_path, "random")
+    file = tmp_path / "evaluate/random/summary.json"
+    summary = read_json(file)
+    assert not {"figures", "did", "ends", "returns"} & summary.keys()
+    doubled = [row | {"episode_return": 2 * row["episode_return"]} for row in rows]
+    write_lines(file.with_name("episodes.jsonl"), doubled)
+    doubles = read_results(tmp_path)["random"]["figures"]["return"]["mean"]
+    assert doubles == pytest.approx(2 * results["figures"]["return"]["mean"])
+    write_lines(file.with_name("episodes.jsonl"), rows)
+    # Nothing is played again, and what has changed is named.
+    config = settings("random")
+    config.policy.count_exponent = 2.5
+    assert not is_complete(evaluate, config, tmp_path)
+    capsys.readouterr()
+    run_stage(evaluate, config, tmp_path)
+    told = capsys.readouterr().out
+    assert "random is completed again, as these have changed: policy.count_exponent\n" in told
+    assert "40 episodes, 0 new steps" in told
+    assert is_complete(evaluate, config, tmp_path)
+    # A summary of the last release has its figures, and a checksum for a stamp: it is shown, and completed again.
+    write_json(file, results | {"stamp": "0123"})
+    before = read_players(tmp_path)["random"]
+    assert before.figures["return"].mean == results["figures"]["return"]["mean"]
+    run_stage(evaluate, config, tmp_path)
+    told = capsys.readouterr().out
+    assert "random was evaluated by an earlier version, so it is completed again" in told
+    assert "40 episodes, 0 new steps" in told
+    assert read_players(tmp_path)["random"] == before
 
 
 @pytest.mark.quick
