@@ -20,6 +20,7 @@ from motif_jax.rewards.statistics import summarise_values as moments
 from motif_jax.run import Run
 from motif_jax.stages import annotate
 from motif_jax.stages.collect import report_pairs
+from motif_jax.stages.evaluate import rules_of
 from motif_jax.stages.evaluate.results import packed_replay, report_evaluation
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_reward.fitting import LabelledPairs, write_page
@@ -108,8 +109,12 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
     ]  # fmt: skip
     about = {"name": name, "path": "." if step else "", "step": step, "greedy": False, "reward": "abc", "goal": "gold"}
     world = make_world({"task": "score"})
-    about |= {"episodes": 10, "task": "score", "replays": {"best": 1}, "seed": 0, "families": (), "aims": ()}
-    about |= {"measures": world.figures, "meanings": [one._asdict() for one in world.meanings]}
+    about |= {"episodes": 10, "task": "score", "replays": {"best": 1}, "seed": 0, "families": ()}
+    about |= {
+        "aims": sorted(rules_of(world).aims),
+        "measures": world.figures,
+        "meanings": [one._asdict() for one in world.meanings],
+    }
     write_lines(folder / "episodes.jsonl", rows)
     write_json(folder / "summary.json", about)
     save_replay(folder / "replays/episode-00001.npz", make_replay(name, events, rows[1], ["best"]))
