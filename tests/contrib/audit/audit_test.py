@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 from pathlib import Path
@@ -192,8 +193,8 @@ def test_an_audit_and_an_evaluation_are_of_a_reward_as_it_is(workdir, tmp_path, 
     for seed in (2, 4):  # it is learnt anew
         shutil.rmtree(other, ignore_errors=True)
         write_reward(other, seed, "defaultgoal")
-        stamps.add((audit.stamp_of(audit.STAGE.view(config.to_dict()), workdir),
-                    evaluate.stamp(evaluate.STAGE.view(config.to_dict()), workdir, agent)))  # fmt: skip
+        of_evaluation = evaluate.stamp(evaluate.STAGE.view(config.to_dict()), workdir, agent)
+        stamps.add((audit.stamp_of(audit.STAGE.view(config.to_dict()), workdir), json.dumps(of_evaluation)))
     of_audit, of_evaluation = map(set, zip(*stamps, strict=True))
     assert len(of_audit) == 2
     assert len(of_evaluation) == 1 + (value == "policy.reward_dir")
