@@ -36,7 +36,6 @@ EVENTS = ("cause", "captions", "times")  # in a recording; the rest is its frame
 # The events of an episode in `episodes.jsonl`: the cause of its end, and the number of events by kind. Here unknown.
 UNKNOWN: dict[str, Any] = {"cause": "", "did": None}
 
-
 Row = Mapping[str, Any]  # a line of `episodes.jsonl`
 
 
@@ -119,9 +118,10 @@ class PlayedAgain:
         self._game: Game | None = None
 
     def close(self) -> None:
-        if self._game is not None:
+        game, self._game = self._game, None
+        if game is not None:
             with reported(self._env):
-                self._game.close()
+                game.close()
 
     def events(self, info: EpisodeInfo, actions: np.ndarray) -> dict[str, Any]:
         """The cause of the end of an episode that has just been played, and its events; unknown if they differ."""
@@ -159,6 +159,7 @@ class PlayedAgain:
         """An episode with every frame, and with further `metadata`; or why there is none: the episode "has ..."."""
         if row["steps"] > LONGEST:
             return f"has {row['steps']:,} steps, more than can be shown"
+        self.close()  # some games can exist only once in a process
         with reported(self._env):
             world = make_world(self._env)
             with contextlib.closing(world.game()) as game:

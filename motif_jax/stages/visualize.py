@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -171,16 +171,22 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     with contextlib.closing(evaluate.find_frames(config, folder)) as frames:
         if number in tracks:
             row = next(row for row in evaluate.read_rows(folder / EPISODES) if row["episode"] == number)
-            write(config, file, frames, row, tracks[number], read_json(folder / "player.json") or {})
+            track, player = tracks[number], read_json(folder / "player.json") or {}
+        elif played := play_one(config, workdir, contender, number, file, frames):
+            row, track, player = played
         else:
-            play_one(config, workdir, contender, number, file, frames)
+            return file
+        replay = frames.replay(row, track, evaluate.replay_metadata(config, player, []))
+    if isinstance(replay, str):
+        raise UserError(f"episode {number} {replay} ({FLAG}.episode)")
+    save_replay(file, replay)
     return file
 
 
 def play_one(
     config: VisualizeConfig, workdir: Path, contender: Contender, number: int, file: Path, frames: Frames
-) -> None:
-    """Plays an episode that was not evaluated and writes its replay, unless it is there from the last time."""
+) -> tuple[EpisodeRow, Track, dict[str, Any]] | None:
+    """Plays an episode that was not evaluated, and returns its player, too; None if `file` is its replay already."""
     from motif_jax.stages.evaluate.play import make_playing, play
 
     playing = make_playing(config, workdir, contender, f"{FLAG}.policy", {})
@@ -189,21 +195,11 @@ def play_one(
         before = load_replay(file, "--workdir").metadata
         now = {"games": evaluate.games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
         if {name: before.get(name) for name in now} == now:
-            return
+            return None
     played = [*play(config, playing, {number}, 0, frames, Pools())]
     if not played:
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
-    write(config, file, frames, *played[0], player)
-
-
-def write(
-    config: VisualizeConfig, file: Path, frames: Frames, row: EpisodeRow, track: Track, player: Mapping[str, Any]
-) -> None:
-    """Writes the replay of an episode."""
-    replay = frames.replay(row, track, evaluate.replay_metadata(config, player, []))
-    if isinstance(replay, str):
-        raise UserError(f"episode {row['episode']} {replay} ({FLAG}.episode)")
-    save_replay(file, replay)
+    return *played[0], player
 
 
 STAGE = Stage(

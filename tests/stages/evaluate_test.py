@@ -143,7 +143,7 @@ def test_an_evaluation_is_completed_again_for_what_has_changed_and_figures_are_o
     assert before.figures["return"].mean == results["figures"]["return"]["mean"]
     run_stage(evaluate, config, tmp_path)
     told = capsys.readouterr().out
-    assert "random was evaluated by an earlier version, so it is completed again" in told
+    assert "random is completed again, as these have changed: the version\n" in told
     assert "40 episodes, 0 new steps" in told
     assert read_players(tmp_path)["random"] == before
 

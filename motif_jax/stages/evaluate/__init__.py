@@ -247,8 +247,10 @@ def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> dict[s
     return plain
 
 
-def changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def changed(before: Mapping[str, Any] | str, now: Mapping[str, Any]) -> str:
     """The names of the facts that differ, for a sentence."""
+    if isinstance(before, str):  # a checksum of version 0.2.0 and before
+        return "the version"
     return ", ".join(name for name in {**before, **now} if before.get(name) != now.get(name))
 
 

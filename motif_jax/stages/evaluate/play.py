@@ -166,10 +166,8 @@ class Evaluation:
 
     def tell_changes(self) -> None:
         """Prints why the same episodes are summed up again, if that is not for their number."""
-        before = (self.stage.read("summary", dict) or {}).get("stamp", {})
-        if isinstance(before, str):
-            print_line(f"evaluate: {self.contender.name} was evaluated by an earlier version, so it is completed again")
-        elif before and (what := evaluate.changed(before, evaluate.stamp(self.config, self.workdir, self.contender))):
+        before, now = self.stage.read("summary", dict), evaluate.stamp(self.config, self.workdir, self.contender)
+        if before and (what := evaluate.changed(before["stamp"], now)):
             print_line(f"evaluate: {self.contender.name} is completed again, as these have changed: {what}")
 
     @property
