@@ -19,8 +19,6 @@ import argparse
 import time
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from motif_jax.actors.acting import SyncLoop

@@ -23,7 +23,8 @@ from motif_jax.envs.texts import read_texts
 from motif_jax.envs.world import GameSeed
 from motif_jax.envs.worlds import make_world
 from motif_jax.experiment import check
-from motif_jax.files import checkpoint_steps, read_json, read_lines
+from motif_jax.files import checkpoint_steps, read_lines
+from motif_jax.pages.players import read_results
 from motif_jax.replays.replay import load_replay
 from motif_jax.structs import EndStatus
 
@@ -137,7 +138,7 @@ def test_the_judges_ratings_in_the_garden_follow_the_sentence(launch, tmp_path):
     assert roughly["You pet the cat. It purrs."] < roughly["You kick the cat. It hisses and runs away."]
     assert nicely["You trample the flowers."] < 0 < roughly["You trample the flowers."]
     (evaluated,) = (kind / "evaluate").glob("policy-*")
-    assert {"pets", "kicks", "smells", "tramples", "places"} < read_json(evaluated / "summary.json")["figures"].keys()
+    assert {"pets", "kicks", "smells", "tramples", "places"} < read_results(kind)[evaluated.name]["figures"].keys()
 
 
 @pytest.mark.slow
@@ -145,7 +146,7 @@ def test_the_whole_of_motif_on_a_minigrid_level(launch, tmp_path):
     flags = [f"--config.{name}={value}" for name, value in SMALL.items()]
     launch("--config=examples/minigrid/config.py", f"--workdir={tmp_path}", *flags, status=0)
     (evaluated,) = (tmp_path / "evaluate").glob("policy-*")
-    summary, chance = read_json(evaluated / "summary.json"), read_json(tmp_path / "evaluate/random/summary.json")
+    summary, chance = (read_results(tmp_path)[name] for name in (evaluated.name, "random"))
     assert summary["figures"].keys() == {"return", "steps", "success", "intrinsic_return"}
     assert "sees its object" in chance["did"]
     assert all(row["did"] is not None for row in read_lines(evaluated / "episodes.jsonl"))  # episodes can be repeated

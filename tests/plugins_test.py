@@ -1,6 +1,5 @@
 """What others install is used by name, and what is wrong with it is told in one sentence."""
 
-import json
 import os
 import re
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 from motif_jax import names, plugins, stages
 from motif_jax.actors.pool import Pools
 from motif_jax.files import read_lines
+from motif_jax.pages.players import read_results
 from motif_jax.plugins import Plugin
 from motif_jax.stages import Experiment
 from motif_jax.structs import UserError
@@ -151,7 +151,7 @@ def test_a_strangers_package_is_installed_and_used_by_its_names(tmp_path):
     few = ["--config.evaluate.episodes=2", "--config.evaluate.num_workers=0", "--config.stranger.factor=5"]
     done = run(environment, *line, *played, *few)
     assert done.returncode == 0, done.stderr
-    summary = json.loads((tmp_path / "run/evaluate/random-short/summary.json").read_text())
+    summary = read_results(tmp_path / "run")["random-short"]
     assert (summary["rules"], summary["figures"]["steps"]["mean"]) == ("in three steps", 3)
     training = {
         "network": "small", "intrinsic_coefficient": 0.0, "num_workers": 0, "games_per_worker": 8, "rollout_length": 8,

@@ -34,6 +34,7 @@ from motif_jax.contrib.code_rewards.guide import is_plain
 from motif_jax.contrib.code_rewards.names import TEXTS
 from motif_jax.contrib.code_rewards.writers import read_reply
 from motif_jax.files import read_json, write_json
+from motif_jax.pages.players import read_results
 from motif_jax.structs import UserError
 from motif_jax.system.startup import set_up_process
 
@@ -176,7 +177,7 @@ def run_row(options):
         else:
             config.policy.sources = "code:write_reward" if row.get("found") else ""
         experiment.run(config.to_dict(), folder, ["train_policy", "evaluate"])
-        summary = read_json(next(iter(sorted((folder / "evaluate").glob("*/summary.json")))))
+        summary = next(iter(read_results(folder).values()))
         row |= {"success": summary["figures"]["success"]["mean"], "steps": options.steps}
     finally:  # also of a part of the row
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

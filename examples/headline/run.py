@@ -23,7 +23,8 @@ from pathlib import Path
 from config import ARMS
 
 from motif_jax.envs.nethack.engine import WHEEL_LIBRARY, find_library
-from motif_jax.files import checkpoint_steps, read_json, read_lines
+from motif_jax.files import checkpoint_steps, read_lines
+from motif_jax.pages.players import read_results
 from motif_jax.system.machine import describe
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +100,7 @@ def figures_of(folder, player, protocol):
     """The figures of an evaluated player, and how and where it was trained."""
     suffix = "" if protocol == TASK else f"-{protocol}"
     name = f"policy-{player[1:]}" if player != RANDOM else RANDOM
-    summary = read_json(folder / f"evaluate/{name}{suffix}/summary.json")
+    summary = read_results(folder)[f"{name}{suffix}"]
     episodes = read_lines(folder / f"evaluate/{name}{suffix}/episodes.jsonl")
     died = [one["end_status"] == "death" for one in episodes if one["episode"] < summary["episodes"]]
     row = {name: summary["figures"][name]["mean"] for name in FIGURES} | {"games": summary["episodes"]}

@@ -1,17 +1,19 @@
-"""Plays episodes back from their seed and actions, to count their events and to record every frame.
+"""The steps of evaluated episodes, and two ways to their events and frames.
 
-So evaluation transfers no screens, keeps a few bytes per step (`Track`), and chooses afterwards which episodes to show.
-A game that is not reproducible is recorded by its worker instead (`Recordings`).
+A game that repeats is played again from its seed and actions (`PlayedAgain`). So evaluation transfers no screens, keeps
+a few bytes per step (`Track`), and chooses afterwards which episodes to show. Any other is recorded by its worker while
+it is played (`Recorded`).
 """
 
 from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import itertools
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,14 +27,16 @@ from motif_jax.envs.own_code import owner, reported
 from motif_jax.envs.world import WAIT, Game, SeedStream, World, game_seed, is_text, spell, to_text
 from motif_jax.envs.worlds import make_world, title
 from motif_jax.files import write_whole
-from motif_jax.replays.replay import Replay
+from motif_jax.replays.replay import LONGEST, Replay
 from motif_jax.screens import printable
-from motif_jax.structs import EndStatus, EpisodeInfo
+from motif_jax.structs import EndStatus, EpisodeInfo, Turn
 
 EPISODES, STEPS = 3, 70  # number of test episodes, and most steps of each
 EVENTS = ("cause", "captions", "times")  # in a recording; the rest is its frames
 # The events of an episode in `episodes.jsonl`: the cause of its end, and the number of events by kind. Here unknown.
 UNKNOWN: dict[str, Any] = {"cause": "", "did": None}
+
+Row = Mapping[str, Any]  # a line of `episodes.jsonl`
 
 
 class Track(NamedTuple):
@@ -57,6 +61,182 @@ class EpisodeMessages(NamedTuple):
 Happenings = Callable[[str], Iterable[str]]  # a message -> the names of the events that it reports
 
 
+def begin(game: Game, seed: int, episode: int) -> None:
+    """Starts an episode of evaluation."""
+    game.reset(game_seed(seed, SeedStream.EVALUATE, episode), episode)
+
+
+def play_again(game: Game, seed: int, episode: int, actions: np.ndarray) -> Iterator[None]:
+    """Begins an episode and plays actions until it ends, possibly earlier than before; yields before and after each."""
+    begin(game, seed, episode)
+    yield
+    for action in actions.tolist():
+        if game.end:
+            break
+        game.step(action)
+        yield
+
+
+def messages_of(
+    env: Mapping[str, Any], seed: int, rows: Iterable[Row], tracks: Mapping[int, Track]
+) -> Iterator[EpisodeMessages | None]:
+    """Plays the episodes of these rows again and yields the messages of each; None if one is not the same."""
+    with reported(env):
+        world = make_world(env)
+        with contextlib.closing(world.game(shown=False)) as game:
+            for row in rows:
+                messages, figures = [], []
+                for _ in play_again(game, seed, row["episode"], tracks[row["episode"]].action):
+                    messages.append(caption_of(game))
+                    figures.append(game.info().figures)
+                same = len(messages) == row["steps"] + 1 and is_same(row, game.info(), world.figures)
+                still = [False, *(before == after for before, after in itertools.pairwise(figures))]
+                yield EpisodeMessages(messages, still) if same else None
+
+
+def is_same(row: Row, info: EpisodeInfo, figures: Iterable[str]) -> bool:
+    """Whether an episode that was played again has ended as its line of `episodes.jsonl` says."""
+    figures_now = figures_of(info, figures)
+    return all(row.get(name) in (value, None) for name, value in figures_now.items())  # None: not recorded
+
+
+def figures_of(info: EpisodeInfo, figures: Iterable[str]) -> dict[str, Any]:
+    """The values of an episode as in `episodes.jsonl`; `figures` are the names of the world's figures."""
+    return info.named(figures) | {"end_status": EndStatus(info.end_status).name.lower()}
+
+
+# ---- two ways to the events and the frames of an evaluated episode; a world has one
+
+
+class PlayedAgain:
+    """Games that repeat: episodes are played again from their seed and actions, so nothing is kept beside these."""
+
+    folder = ""  # where workers record episodes; "": they do not
+
+    def __init__(self, env: Mapping[str, Any], seed: int, happenings: Happenings):
+        self._env, self._seed, self._happenings = dict(env), seed, happenings
+        self._game: Game | None = None
+
+    def close(self) -> None:
+        game, self._game = self._game, None
+        if game is not None:
+            with reported(self._env):
+                game.close()
+
+    def events(self, info: EpisodeInfo, actions: np.ndarray) -> dict[str, Any]:
+        """The cause of the end of an episode that has just been played, and its events; unknown if they differ."""
+        with reported(self._env):
+            game = self._open()
+            moments = play_again(game, self._seed, info.episode, actions)
+            next(moments)  # its first message is of no step
+            captions = collections.Counter(caption_of(game) for _ in moments)
+            if game.info() != info:
+                return UNKNOWN
+            return {"cause": game.cause, "did": count_events(captions, self._happenings)}
+
+    def _open(self) -> Any:
+        if self._game is None:
+            self._game = make_world(self._env).game(shown=False)
+        return self._game
+
+    def turns(self, episode: int, track: Track) -> list[Turn]:
+        """The conversation of an episode in a world of texts."""
+        with reported(self._env):
+            for _ in play_again(self._open(), self._seed, episode, track.action):
+                pass
+            return self._open().turns
+
+    def forget(self, episode: int) -> None:
+        """Called for an episode that is not wanted, such as one that was played before."""
+
+    def keep(self, episodes: Collection[int]) -> None:
+        """Of the episodes so far, only these may be asked for with `replay`."""
+
+    def save(self) -> None:
+        """Called once the rows and tracks of all episodes so far are on disk."""
+
+    def replay(self, row: Row, track: Track, metadata: Mapping[str, Any]) -> Replay | str:
+        """An episode with every frame, and with further `metadata`; or why there is none: the episode "has ..."."""
+        if row["steps"] > LONGEST:
+            return f"has {row['steps']:,} steps, more than can be shown"
+        self.close()  # some games can exist only once in a process
+        with reported(self._env):
+            world = make_world(self._env)
+            with contextlib.closing(world.game()) as game:
+                begin(game, self._seed, row["episode"])
+                frames = RecordedFrames(game)
+                for action in track.action.tolist():
+                    if game.end:
+                        break
+                    frames.step(action)
+                info = game.info()
+        if not is_same(row, info, world.figures):
+            return "cannot be repeated exactly"
+        packed = frames.packed()
+        assert packed is not None  # there is no limit
+        if frames.too_many_pictures:
+            print_line(
+                f"no pictures in the replay of episode {row['episode']}: they have more than {MOST_PICTURES:,} bytes"
+            )
+        return replay_of(self._env, row, track, metadata, packed)
+
+
+class Recorded:
+    """Games that do not repeat: workers record episodes while they play, and the recordings to keep lie in `kept`."""
+
+    def __init__(self, env: Mapping[str, Any], happenings: Happenings, kept: Path):
+        self._env, self._happenings, self._kept = dict(env), happenings, kept
+        self._temporary = tempfile.TemporaryDirectory(prefix="motif_jax-")
+        self.folder = self._temporary.name
+        self._frames: dict[int, dict[str, np.ndarray]] = {}  # of the episodes to keep that are not in `kept` yet
+        self._wanted: set[int] = set()
+
+    def close(self) -> None:
+        self._temporary.cleanup()
+
+    def events(self, info: EpisodeInfo, actions: np.ndarray) -> dict[str, Any]:
+        file = file_of(Path(self.folder), info.episode)
+        if not file.is_file():
+            return UNKNOWN
+        with np.load(file) as archive:
+            arrays = dict(archive)
+        cause, captions, times = (arrays.pop(name) for name in EVENTS)
+        if times.sum() != len(actions):  # it is from an earlier attempt at this episode, whose worker died
+            return UNKNOWN
+        file.unlink()
+        if arrays:  # the frames, unless they were too many
+            self._frames[info.episode] = arrays
+        texts = [row.tobytes().rstrip(b"\0") for row in captions.reshape(-1, WIDTH)]
+        counted = dict(zip(texts, times.tolist(), strict=True))
+        return {"cause": cause.tobytes().decode(), "did": count_events(counted, self._happenings)}
+
+    def forget(self, episode: int) -> None:
+        file_of(Path(self.folder), episode).unlink(missing_ok=True)
+
+    def keep(self, episodes: Collection[int]) -> None:
+        self._wanted = {*episodes}
+        self._frames = {number: frames for number, frames in self._frames.items() if number in self._wanted}
+
+    def save(self) -> None:
+        for number, frames in self._frames.items():
+            write_whole(file_of(self._kept, number), functools.partial(np.savez, **frames))
+        self._frames.clear()
+        for file in {*self._kept.glob("*")} - {file_of(self._kept, number) for number in self._wanted}:
+            file.unlink()
+
+    def replay(self, row: Row, track: Track, metadata: Mapping[str, Any]) -> Replay | str:
+        frames, file = self._frames.get(row["episode"]), file_of(self._kept, row["episode"])
+        if frames is None and file.is_file():
+            with np.load(file) as archive:
+                frames = dict(archive)
+        if frames is None:
+            return "was not recorded, or has too many frames"
+        return replay_of(self._env, row, track, metadata, frames)
+
+
+Frames = PlayedAgain | Recorded
+
+
 def count_events(captions: Mapping[bytes, int], happenings: Happenings) -> dict[str, int]:
     """The number of events by kind, from the number of times of each message."""
     did: collections.Counter[str] = collections.Counter()
@@ -66,102 +246,10 @@ def count_events(captions: Mapping[bytes, int], happenings: Happenings) -> dict[
     return dict(did)
 
 
-class EventCounter:
-    """Plays episodes back and counts their events."""
-
-    def __init__(self, env: Mapping[str, Any], seed: int, happenings: Happenings):
-        self._env, self._seed, self._happenings = dict(env), seed, happenings
-        self._game: Game | None = None
-
-    def close(self) -> None:
-        if self._game is not None:
-            with reported(self._env):
-                self._game.close()
-
-    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> dict[str, Any]:
-        """The events of an episode; unknown if playback differs, as in a world that is not deterministic."""
-        with reported(self._env):
-            if self._game is None:
-                self._game = make_world(self._env).game(shown=False)
-            begin(self._game, self._seed, info.episode)
-            captions = collections.Counter(caption_of(self._game) for _ in played(self._game, actions))
-            if self._game.info() != info:
-                return UNKNOWN
-            return {"cause": self._game.cause, "did": count_events(captions, self._happenings)}
-
-
-def played(game: Game, actions: np.ndarray) -> Iterator[None]:
-    """Plays actions until the game ends, possibly earlier than in the original episode; yields after each."""
-    for action in actions.tolist():
-        if game.end:
-            break
-        game.step(action)
-        yield
-
-
-def messages_of(
-    env: Mapping[str, Any], seed: int, rows: Iterable[Mapping[str, Any]], tracks: Mapping[int, Track]
-) -> Iterator[EpisodeMessages | None]:
-    """Plays the episodes of these rows back and yields the messages of each; None if playback differs."""
-    with reported(env):
-        world = make_world(env)
-        with contextlib.closing(world.game(shown=False)) as game:
-            for row in rows:
-                begin(game, seed, row["episode"])
-                messages, figures = [caption_of(game)], [game.info().figures]
-                for _ in played(game, tracks[row["episode"]].action):
-                    messages.append(caption_of(game))
-                    figures.append(game.info().figures)
-                same = len(messages) == row["steps"] + 1 and is_same(row, game.info(), world.figures)
-                still = [False, *(before == after for before, after in itertools.pairwise(figures))]
-                yield EpisodeMessages(messages, still) if same else None
-
-
-def is_same(row: Mapping[str, Any], info: EpisodeInfo, figures: Iterable[str]) -> bool:
-    """Whether an episode that was played back has ended as its line of `episodes.jsonl` says."""
-    figures_now = figures_of(info, figures)
-    return all(row.get(name) in (value, None) for name, value in figures_now.items())  # None: not recorded
-
-
-def begin(game: Game, seed: int, episode: int) -> None:
-    """Starts an episode of evaluation."""
-    game.reset(game_seed(seed, SeedStream.EVALUATE, episode), episode)
-
-
-def figures_of(info: EpisodeInfo, figures: Iterable[str]) -> dict[str, Any]:
-    """The values of an episode as in `episodes.jsonl`; `figures` are the names of the world's figures."""
-    return info.named(figures) | {"end_status": EndStatus(info.end_status).name.lower()}
-
-
-def make_replay(
-    env: Mapping[str, Any], seed: int, row: Mapping[str, Any], track: Track, metadata: Mapping[str, Any]
-) -> Replay | None:
-    """Plays an episode back and records every frame, with further `metadata`; None if playback differs."""
-    with reported(env):
-        world = make_world(env)
-        with contextlib.closing(world.game()) as game:
-            begin(game, seed, row["episode"])
-            frames = RecordedFrames(game)
-            for action in track.action.tolist():
-                if game.end:
-                    return None
-                frames.step(action)
-            info = game.info()
-    if not is_same(row, info, world.figures):
-        return None
-    packed = frames.packed()
-    assert packed is not None  # there is no limit
-    if frames.too_many_pictures:
-        print_line(
-            f"no pictures in the replay of episode {row['episode']}: they have more than {MOST_PICTURES:,} bytes"
-        )
-    return replay_of(env, row, track, metadata, packed)
-
-
 def replay_of(
-    env: Mapping[str, Any], row: Mapping[str, Any], track: Track, metadata: Mapping[str, Any], packed: Mapping[str, Any]
+    env: Mapping[str, Any], row: Row, track: Track, metadata: Mapping[str, Any], packed: Mapping[str, Any]
 ) -> Replay:
-    """Makes a replay of an episode from its frames (`recorder.RecordedFrames.packed`); see `make_replay`."""
+    """Makes a replay of an episode from its frames (`recorder.RecordedFrames.packed`)."""
     world = make_world(env)
     action, names = track.action, list(world.action_names)
     if is_text(world.action):
@@ -208,7 +296,7 @@ def read_tracks(file: Path) -> dict[int, Track]:
     }
 
 
-# ---- games that are not reproducible: tests whether a game is, and reads the recordings of those that are not
+# ---- tests whether a game repeats
 
 
 def plays_the_same_twice(env: Mapping[str, Any], seed: int, beside: bool) -> bool:
@@ -257,44 +345,6 @@ def _play(world: World, seed: int, episode: int, beside: bool) -> list[Any]:
                     begin(other, seed, EPISODES + episode)
                 other.step(draw(other, random.Random(step)))
         return [*frames, game.info(), game.end, game.cause]
-
-
-class Recordings:
-    """The workers' recordings of episodes, with the methods of `EventCounter`, and `take`.
-
-    A recording is on disk from the end of its episode until `take`.
-    """
-
-    def __init__(self, happenings: Happenings):
-        self._happenings = happenings
-        self._temporary = tempfile.TemporaryDirectory(prefix="motif_jax-")
-        self.folder = self._temporary.name  # for `ActorPool`
-
-    def close(self) -> None:
-        self._temporary.cleanup()
-
-    def describe(self, info: EpisodeInfo, actions: np.ndarray) -> dict[str, Any]:
-        """The events of an episode; unknown without a recording."""
-        file = file_of(Path(self.folder), info.episode)
-        if not file.is_file():
-            return UNKNOWN
-        with np.load(file) as arrays:
-            cause, captions, times = (arrays[name] for name in EVENTS)
-        if times.sum() != len(actions):  # it is from an earlier attempt at this episode, whose worker died
-            return UNKNOWN
-        texts = [row.tobytes().rstrip(b"\0") for row in captions.reshape(-1, WIDTH)]
-        counted = dict(zip(texts, times.tolist(), strict=True))
-        return {"cause": cause.tobytes().decode(), "did": count_events(counted, self._happenings)}
-
-    def take(self, episode: int) -> dict[str, np.ndarray]:
-        """Reads an episode's frames (`recorder.RecordedFrames.packed`), and removes its file; {} if it was too long."""
-        file = file_of(Path(self.folder), episode)
-        if not file.is_file():
-            return {}
-        with np.load(file) as arrays:
-            frames = {name: arrays[name] for name in arrays.files if name not in EVENTS}
-        file.unlink()
-        return frames
 
 
 # ---- assembles complete episodes from rollouts

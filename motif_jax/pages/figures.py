@@ -107,7 +107,6 @@ def all_metrics(rows: Sequence[Mapping[str, Any]]) -> str:
 
 # ---- evaluated players
 
-SUMMARIES = "evaluate/*/summary.json"  # of a workdir; one per player, each a `Player`
 SELDOM = 0.05  # times per episode; rarer behaviours are left out
 
 
@@ -121,7 +120,7 @@ class HowDecoded(NamedTuple):
 
 
 class Player(NamedTuple):
-    """An evaluated player and its results, as its summary has them."""
+    """An evaluated player and its results (`players.read_players`)."""
 
     path: str  # "." for the workdir's policy, "" for scripted players
     step: int

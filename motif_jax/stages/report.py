@@ -44,7 +44,8 @@ from motif_jax.pages.blocks import (
     table,
 )
 from motif_jax.pages.charts import COLOURS, curves, reach, track
-from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Players, Watched, estimate
+from motif_jax.pages.figures import WATCHED, Player, Players, Watched, estimate
+from motif_jax.pages.players import read_players
 from motif_jax.run import Head, Run
 from motif_jax.stages import NAMES, Experiment, Stage, find_stage, without_lock
 from motif_jax.structs import Need, UserError
@@ -237,7 +238,7 @@ def read_record(path: Path) -> RunRecord:
         said |= {name: value for name, value in asdict(head).items() if value is not None}
         made |= {stage: head.made} if head.made else {}
     rows = run.stage("train_policy", "policy").rows()
-    return RunRecord(path, Head(**said), made, rows, figures.arranged(run.read_each(SUMMARIES, Player)))
+    return RunRecord(path, Head(**said), made, rows, figures.arranged(read_players(path)))
 
 
 def by_stage(name: str) -> int:

@@ -10,8 +10,8 @@ Without a terminal, a summary of the episode is printed in a few lines.
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,16 +21,15 @@ from motif_jax.config.table import PATH, Number, Text, value
 from motif_jax.console import clean, print_line, print_lines
 from motif_jax.devices.releases import released_replay
 from motif_jax.envs.worlds import check_world, essential
-from motif_jax.episodes.playback import Track, plays_the_same_twice, read_tracks, replay_of
+from motif_jax.episodes.playback import Frames, Track, read_tracks
 from motif_jax.files import check_place
 from motif_jax.names import FILMS, import_named
-from motif_jax.pages.figures import SUMMARIES, Player
+from motif_jax.pages.players import EPISODES, SUMMARY, read_players
 from motif_jax.policies.choice import parse_one
 from motif_jax.replays.replay import Story, describe, load_replay, save_replay, summary
 from motif_jax.replays.scene import can_watch, watch
-from motif_jax.run import Run
 from motif_jax.stages import Stage, evaluate, without_lock
-from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, read_json
+from motif_jax.stages.evaluate import Contender, EpisodeRow, EvaluateConfig, file_of, read_json
 from motif_jax.structs import Need, UserError, naming
 from motif_jax.system.errors import Limits
 
@@ -131,7 +130,7 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
     """
     config, episode = config.by_protocol(), config.visualize.episode
     players = evaluate.find_all(config, workdir, config.visualize.policy, f"{FLAG}.policy")
-    known = Run(workdir).read_each(SUMMARIES, Player)
+    known = read_players(workdir)
     # The best of several decodings.
     contender = max(players, key=lambda one: known[one.name].mean_return if one.name in known else -math.inf)
     folder = workdir / "evaluate" / contender.name
@@ -155,16 +154,25 @@ def obtain(config: VisualizeConfig, workdir: Path) -> Path:
         return file_of(folder, number)
     file = file_of(workdir / "visualize" / contender.name, number)
     tracks = read_tracks(folder / "tracks.npz") if evaluated else {}
-    if number in tracks:
-        row = next(row for row in evaluate.read_rows(folder / EPISODES) if row["episode"] == number)
-        write(config, file, row, tracks[number], read_json(folder / "player.json") or {})
-    else:
-        play_one(config, workdir, contender, number, file)
+    with contextlib.closing(evaluate.find_frames(config, folder)) as frames:
+        if number in tracks:
+            row = next(row for row in evaluate.read_rows(folder / EPISODES) if row["episode"] == number)
+            track, player = tracks[number], read_json(folder / "player.json") or {}
+        elif played := play_one(config, workdir, contender, number, file, frames):
+            row, track, player = played
+        else:
+            return file
+        replay = frames.replay(row, track, evaluate.replay_metadata(config, player, []))
+    if isinstance(replay, str):
+        raise UserError(f"episode {number} {replay} ({FLAG}.episode)")
+    save_replay(file, replay)
     return file
 
 
-def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, number: int, file: Path) -> None:
-    """Plays an episode that was not evaluated and writes its replay, unless it is there from the last time."""
+def play_one(
+    config: VisualizeConfig, workdir: Path, contender: Contender, number: int, file: Path, frames: Frames
+) -> tuple[EpisodeRow, Track, dict[str, Any]] | None:
+    """Plays an episode that was not evaluated, and returns its player, too; None if `file` is its replay already."""
     from motif_jax.stages.evaluate.play import make_playing, play
 
     playing = make_playing(config, workdir, contender, f"{FLAG}.policy", {})
@@ -173,22 +181,11 @@ def play_one(config: VisualizeConfig, workdir: Path, contender: Contender, numbe
         before = load_replay(file, "--workdir").metadata
         now = {"games": evaluate.games_of(config), "parameters": player["parameters"], "reward": player["reward"]}
         if {name: before.get(name) for name in now} == now:
-            return
-    same = plays_the_same_twice(config.env, config.seed, config.evaluate.games_per_worker > 1)
-    played = [*play(config, playing, {number}, 0, not same, Pools())]
+            return None
+    played = [*play(config, playing, {number}, 0, frames, Pools())]
     if not played:
         raise UserError(f"episode {number} cannot be played: its game ends its worker ({FLAG}.episode)")
-    _, row, track, frames = played[0]
-    if frames:
-        save_replay(file, replay_of(config.env, row, track, evaluate.replay_metadata(config, player, []), frames))
-    else:
-        write(config, file, row, track, player)
-
-
-def write(config: VisualizeConfig, file: Path, row: EpisodeRow, track: Track, player: Mapping[str, Any]) -> None:
-    """Plays an episode again and writes its replay."""
-    if why := evaluate.record(config, file, row, track, player, []):
-        raise UserError(f"episode {row['episode']} {why} ({FLAG}.episode)")
+    return *played[0], player
 
 
 STAGE = Stage(

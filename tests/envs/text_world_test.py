@@ -13,7 +13,7 @@ from motif_jax.envs.conversation import Conversation
 from motif_jax.envs.text_game import Answer
 from motif_jax.envs.world import SeedStream, game_seed, to_row, to_text
 from motif_jax.envs.worlds import check_world, make_world
-from motif_jax.episodes.playback import Track, figures_of, make_replay
+from motif_jax.episodes.playback import PlayedAgain, Track, figures_of
 from motif_jax.stages.collect import play_in_order
 from motif_jax.structs import EndStatus, Episode, EpisodeInfo, Turn, UserCodeError
 
@@ -94,7 +94,7 @@ def test_texts_of_a_policy_lose_control_characters():
     assert game.message.decode().isprintable()
     row = figures_of(game.info(), ("guesses", "malformed", "words_left")) | {"cause": ""}
     env = {"world": "wordle", "max_episode_steps": 1}
-    replay = make_replay(env, 4, row, track, {"player": "me", "chosen": []})
+    replay = PlayedAgain(env, 4, list).replay(row, track, {"player": "me", "chosen": []})
     assert replay.metadata["action_names"] == [" [2J a"]
     assert (replay.chars[1] >= 32).all()
 

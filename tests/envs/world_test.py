@@ -19,9 +19,9 @@ from motif_jax.envs.world import CAPTIONS, SCREEN_SHAPE, SeedStream, game_seed, 
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.launch import stopped_by_signals
 from motif_jax.names import WORLDS
+from motif_jax.pages.players import END_NAMES
 from motif_jax.replays.replay import END_WORDS
 from motif_jax.rewards.source import RewardSource, RewardSources, Weighted
-from motif_jax.stages.evaluate.results import END_NAMES
 from motif_jax.structs import EndStatus, Interrupted, UserCodeError
 
 pytestmark = pytest.mark.quick

@@ -227,6 +227,26 @@ def evaluated(workdir: Path) -> object:
     return summary, made_of
 
 
+def recorded(workdir: Path) -> None:
+    """Replays show the episodes of the same number, of which those that were recorded before a kill are some."""
+    folder = workdir / "evaluate/random"
+    rows, kept = list(read_lines(folder / "episodes.jsonl")), read_json(folder / "summary.json")["replays"].values()
+    assert [row["episode"] for row in rows] == list(range(60))
+    assert all(row["did"] is not None for row in rows)
+    assert {file.name for file in (folder / "recordings").iterdir()} == {f"episode-{number}.npz" for number in kept}
+    assert {file.name for file in (folder / "replays").iterdir()} == {f"episode-{number:05}.npz" for number in kept}
+    for number in kept:
+        replay = load_replay(folder / f"replays/episode-{number:05}.npz", "--workdir")
+        assert replay.metadata["figures"] == rows[number]
+        assert len(replay.chars) == rows[number]["steps"] + 1
+
+
+@pytest.mark.slow
+def test_evaluate_games_that_are_recorded(victims, tmp_path):
+    own = ("--config.env.task=faulty_games:Restless", "--config.evaluate.policy=random")
+    Trial(victims, tmp_path, "evaluate", *EVALUATION, *own, **OFTEN).kill(lambda workdir: None, recorded)
+
+
 def test_evaluate(victims, tmp_path):
     trial = Trial(victims, tmp_path, "evaluate", *EVALUATION, "--config.evaluate.policy=random", **OFTEN)
     trial.kill(lambda workdir: None, Same(evaluated))

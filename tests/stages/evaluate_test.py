@@ -6,8 +6,10 @@ from conftest import get_config, is_complete, run_stage, viewed
 from toy_policies import TASK, policies
 
 from motif_jax.envs.nethack.game import FIGURES
-from motif_jax.files import read_json, write_json
+from motif_jax.files import read_json, write_json, write_lines
+from motif_jax.pages import players
 from motif_jax.pages.blocks import Interval
+from motif_jax.pages.players import read_players, read_results
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate
 from motif_jax.stages.evaluate import FLAG, find_all, find_contenders, results
@@ -32,7 +34,7 @@ def run(workdir, policy: str = "", **values):
         run_stage(evaluate, config, workdir)
     (contender,) = find_all(viewed(config, "evaluate"), workdir, policy, FLAG)
     folder = workdir / "evaluate" / contender.name
-    return evaluate.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
+    return evaluate.read_rows(folder / "episodes.jsonl"), read_results(workdir)[contender.name]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def test_a_trained_policy_stands_beside_chance(workdir, capsys):
     table = capsys.readouterr().out.splitlines()
     head = next(line for line in table if "random" in line and "policy-7680" in line)
     assert head.split() == ["random", "policy-7680"]
-    figures = [*evaluate.keys_of(FIGURES)]
+    figures = [*players.keys_of(FIGURES)]
     assert [line.split()[0] for line in table[table.index(head) + 2 :][: len(figures)]] == figures
 
 
@@ -114,14 +116,46 @@ def test_what_was_played_is_not_played_again(played, tmp_path, monkeypatch, caps
     assert run(tmp_path, "random", episodes=50)[1]["figures"] == summary_of_more["figures"]
 
 
+@pytest.mark.journey
+def test_an_evaluation_is_completed_again_for_what_has_changed_and_figures_are_of_its_episodes(tmp_path, capsys):
+    rows, results = run(tmp_path, "random")
+    file = tmp_path / "evaluate/random/summary.json"
+    summary = read_json(file)
+    assert not {"figures", "did", "ends", "returns"} & summary.keys()
+    doubled = [row | {"episode_return": 2 * row["episode_return"]} for row in rows]
+    write_lines(file.with_name("episodes.jsonl"), doubled)
+    doubles = read_results(tmp_path)["random"]["figures"]["return"]["mean"]
+    assert doubles == pytest.approx(2 * results["figures"]["return"]["mean"])
+    write_lines(file.with_name("episodes.jsonl"), rows)
+    # Nothing is played again, and what has changed is named.
+    config = settings("random")
+    config.policy.count_exponent = 2.5
+    assert not is_complete(evaluate, config, tmp_path)
+    capsys.readouterr()
+    run_stage(evaluate, config, tmp_path)
+    told = capsys.readouterr().out
+    assert "random is completed again, as these have changed: policy.count_exponent\n" in told
+    assert "40 episodes, 0 new steps" in told
+    assert is_complete(evaluate, config, tmp_path)
+    # A summary of the last release has its figures, and a checksum for a stamp: it is shown, and completed again.
+    write_json(file, results | {"stamp": "0123"})
+    before = read_players(tmp_path)["random"]
+    assert before.figures["return"].mean == results["figures"]["return"]["mean"]
+    run_stage(evaluate, config, tmp_path)
+    told = capsys.readouterr().out
+    assert "random is completed again, as these have changed: the version\n" in told
+    assert "40 episodes, 0 new steps" in told
+    assert read_players(tmp_path)["random"] == before
+
+
 @pytest.mark.quick
 def test_medians_stand_beside_means_with_intervals_of_their_own():
     """Of few rich episodes and many poor ones the median says what is usual. Beside a slow twin."""
     scores = [*range(90), *[10_000.0] * 11]
-    intervals = results.intervals({"score": scores, "gold": [7.0] * 101}, 5, 101)
+    intervals = players.intervals({"score": scores, "gold": [7.0] * 101}, 5, 101)
     assert intervals["gold"] == dict.fromkeys(("mean", "median", "low", "high", "median_low", "median_high"), 7.0)
     score, rng = intervals["score"], np.random.default_rng(5)
-    drawn = [sorted(scores[at] for at in rng.integers(101, size=101)) for _ in range(results.RESAMPLES)]
+    drawn = [sorted(scores[at] for at in rng.integers(101, size=101)) for _ in range(players.RESAMPLES)]
     assert score["median"] == 50
     ends = np.quantile([draw[50] for draw in drawn], (0.025, 0.975))
     assert [score["median_low"], score["median_high"]] == ends.tolist()
@@ -141,7 +175,7 @@ def test_the_report_has_the_best_decodings_of_each_policy_with_and_without_value
             "figures": {"return": {"mean": value}}, "decoding": {"kind": kind, "beta": beta},
         }  # fmt: skip
         write_json(tmp_path / f"evaluate/{policy}-10-beta{beta}-{kind}/summary.json", summary)
-    results.report_evaluation(tmp_path, f"{policy}-10-beta{beta}-{kind}", summary)
+    results.report_evaluation(tmp_path, read_players(tmp_path))
     body = next("".join(one.blocks) for one in Run(tmp_path).sections() if one.title == "Evaluation")
     shown = ["the policy, beta 0<", "the policy, beta 4<", "other-10, beta 4<"]
     assert [name in body for name in (*shown, "greedy", "beta 8")] == [True, True, True, False, False]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import ROOT, get_config, run_stage
+from conftest import ROOT, get_config, run_stage, viewed
 from real_replay import play
 
 from motif_jax.captions import decode
@@ -16,9 +16,11 @@ from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.episodes.playback import plays_the_same_twice
 from motif_jax.files import read_json
+from motif_jax.pages.players import read_results
 from motif_jax.replays.replay import load_replay, save_replay, top_messages
 from motif_jax.stages import evaluate, visualize
 from motif_jax.stages.evaluate import file_of
+from motif_jax.stages.evaluate import play as policy_play
 
 
 def obtained(config, workdir, episode: str) -> Path:
@@ -45,7 +47,7 @@ def dungeon(tmp_path_factory):
 def test_the_chosen_episodes_are_kept_frame_by_frame_and_events_are_counted(dungeon):
     _, workdir, rows = dungeon
     folder = workdir / "evaluate/random"
-    summary = read_json(folder / "summary.json")
+    summary = read_results(workdir)["random"]
     returns = [row["episode_return"] for row in rows]
     assert summary["replays"]["best"] == int(np.argmax(returns))
     assert summary["replays"]["worst"] == int(np.argmin(returns))
@@ -143,7 +145,7 @@ def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path,
     config.evaluate.num_workers = int("Dice" in game)
     run_stage(evaluate, config, tmp_path / "run")
     folder = tmp_path / "run/evaluate/random"
-    rows, summary = evaluate.read_rows(folder / "episodes.jsonl"), read_json(folder / "summary.json")
+    rows, summary = evaluate.read_rows(folder / "episodes.jsonl"), read_results(tmp_path / "run")["random"]
     assert "cannot be repeated exactly" in capsys.readouterr().out
     assert summary["repeatable"] is False
     assert len(rows) == 12
@@ -167,6 +169,39 @@ def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path,
     assert evaluate.read_rows(folder / "episodes.jsonl")[:12] == rows
     assert sorted(read_json(folder / "summary.json")["replays"]) == sorted(words.split(","))
     assert load_replay(obtained(config, tmp_path / "run", "40"), "flag").steps
+
+
+def test_recordings_outlive_an_evaluation_that_is_stopped(tmp_path, monkeypatch):
+    """Episodes that were played stay as they are, and the replays of the whole show what was played."""
+    config, ended = settings("faulty_games:Restless", replays="best,worst,longest,3"), []
+    folder, recordings = tmp_path / "evaluate/random", tmp_path / "evaluate/random/recordings"
+
+    def as_row(info, *more, real=policy_play.as_row):
+        if len(ended) == 8:
+            raise KeyboardInterrupt
+        ended.append(info.episode)
+        return real(info, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(policy_play, "as_row", as_row)
+        patched.setattr(policy_play, "KEEP_EVERY_S", -1.0)
+        with pytest.raises(KeyboardInterrupt):
+            run_stage(evaluate, config, tmp_path)
+    before = evaluate.read_rows(folder / "episodes.jsonl")
+    assert sorted(ended) == [row["episode"] for row in before]
+    chosen = evaluate.choose(viewed(config, "evaluate"), {row["episode"]: row for row in before})
+    assert {file.name for file in recordings.iterdir()} == {f"episode-{number}.npz" for number in chosen.values()}
+    run_stage(evaluate, config, tmp_path)
+    rows = evaluate.read_rows(folder / "episodes.jsonl")
+    assert len(rows) == 12
+    assert [row for row in rows if row["episode"] in ended] == before
+    kept = read_json(folder / "summary.json")["replays"]
+    assert kept.keys() == {"best", "worst", "longest", "3"}
+    for number in kept.values():
+        replay = load_replay(file_of(folder, number), "flag")
+        assert replay.metadata["figures"] == rows[number]
+        assert replay.reward.sum(dtype=np.float64) == pytest.approx(rows[number]["episode_return"], abs=1e-4)
+    assert {file.name for file in recordings.iterdir()} == {f"episode-{number}.npz" for number in kept.values()}
 
 
 @pytest.mark.quick

@@ -10,6 +10,7 @@ from conftest import get_config, is_complete, run_stage
 from report_workdir import EVENTS, make_replay, write_policy, write_workdir
 
 from motif_jax.files import read_json, write_json
+from motif_jax.pages.players import read_results
 from motif_jax.run import Head, Run
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
@@ -65,7 +66,7 @@ def test_the_page_has_the_sections_of_all_stages(whole):
         "watch-it-play", "evaluation", "training-the-agent", "the-reward", "preferences", "the-dataset",
         "what-it-ran-on",
     ]  # fmt: skip
-    summary = read_json(whole / "evaluate/policy-2000/summary.json")
+    summary = read_results(whole)["policy-2000"]
     score = summary["figures"]["score"]
     assert score["mean"] == 34.5  # 30, 31, ..., 39
     for words in (

@@ -9,8 +9,9 @@ from small_dataset import EVENTS, random_pairs, write_dataset
 
 from motif_jax.captions import encode
 from motif_jax.envs.worlds import make_world
-from motif_jax.files import read_json, write_json, write_lines
-from motif_jax.pages.figures import SUMMARIES, WATCHED, Player, Watched, label
+from motif_jax.files import write_json, write_lines
+from motif_jax.pages.figures import WATCHED, Watched, label
+from motif_jax.pages.players import read_players
 from motif_jax.preferences.store import PairDataset
 from motif_jax.replays.replay import COLUMNS, ROWS, Replay, save_replay
 from motif_jax.rewards.preference import Split
@@ -19,7 +20,8 @@ from motif_jax.rewards.statistics import summarise_values as moments
 from motif_jax.run import Run
 from motif_jax.stages import annotate
 from motif_jax.stages.collect import report_pairs
-from motif_jax.stages.evaluate.results import packed_replay, report_evaluation, summarise_episodes
+from motif_jax.stages.evaluate import rules_of
+from motif_jax.stages.evaluate.results import packed_replay, report_evaluation
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.stages.train_reward.fitting import LabelledPairs, write_page
 
@@ -45,11 +47,11 @@ def write_workdir(path: Path, goal: str = "gold", events: tuple[str, ...] = EVEN
 def tell(path: Path) -> None:
     """Writes the sections of training and evaluation, as they do at their ends."""
     report_training(path)
-    for name, player in Run(path).read_each(SUMMARIES, Player).items():
+    for name, player in (players := read_players(path)).items():
         folder = path / "evaluate" / name
         packed = [packed_replay(file, label(player)) for file in sorted(folder.glob("replays/*"))]
         Run(path).stage("evaluate", f"evaluate/{name}").write(WATCHED, Watched(tuple(packed)))
-        report_evaluation(path, name, read_json(folder / "summary.json"))
+    report_evaluation(path, players)
 
 
 def write_pairs(path: Path, events: tuple[str, ...] = EVENTS) -> None:
@@ -106,8 +108,15 @@ def write_player(path: Path, name: str, step: int, score: float, events: tuple[s
         for at in range(10)
     ]  # fmt: skip
     about = {"name": name, "path": "." if step else "", "step": step, "greedy": False, "reward": "abc", "goal": "gold"}
-    about |= {"episodes": 10, "task": "score", "replays": {"best": 1}}
-    write_json(folder / "summary.json", about | summarise_episodes(rows, 0, make_world({"task": "score"}), len(rows)))
+    world = make_world({"task": "score"})
+    about |= {"episodes": 10, "task": "score", "replays": {"best": 1}, "seed": 0, "families": ()}
+    about |= {
+        "aims": sorted(rules_of(world).aims),
+        "measures": world.figures,
+        "meanings": [one._asdict() for one in world.meanings],
+    }
+    write_lines(folder / "episodes.jsonl", rows)
+    write_json(folder / "summary.json", about)
     save_replay(folder / "replays/episode-00001.npz", make_replay(name, events, rows[1], ["best"]))
 
 

@@ -5,7 +5,8 @@ import pytest
 import train_policy_test
 from conftest import is_complete, last_checkpoint, refusal, run_stage
 
-from motif_jax.files import read_json, read_lines
+from motif_jax.files import read_lines
+from motif_jax.pages.players import read_results
 from motif_jax.policies.model import read_policy
 from motif_jax.stages import evaluate, report
 from motif_jax.structs import UserCodeError
@@ -62,7 +63,7 @@ def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
     printed = capsys.readouterr().out
     for player in ("random", "policy-320"):
         rows = list(read_lines(workdir / "evaluate" / player / "episodes.jsonl"))
-        summary = read_json(workdir / "evaluate" / player / "summary.json")
+        summary = read_results(workdir)[player]
         assert set(summary["returns"]) == set(summary["sources"]) == {"count", "rnd", "Stairs"}
         for name, figure in summary["returns"].items():
             assert figure["mean"] == pytest.approx(np.mean([row["returns"][name] for row in rows]))
@@ -78,7 +79,7 @@ def test_returns_are_evaluated_and_reported_apart(trained, tmp_path, capsys):
     assert not is_complete(evaluate, config, workdir)
     run_stage(evaluate, config, workdir)
     assert "trained with Stairs, reward sources that this config does not name" in capsys.readouterr().out
-    summary = read_json(workdir / "evaluate/policy-320/summary.json")
+    summary = read_results(workdir)["policy-320"]
     assert set(summary["returns"]) == {"count", "rnd"}
 
     run_stage(report, config, workdir)

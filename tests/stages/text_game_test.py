@@ -9,7 +9,7 @@ from conftest import get_config, refusal
 from motif_jax import experiment
 from motif_jax.envs.text_game import Answer, TextGame
 from motif_jax.envs.text_world import TextWorld
-from motif_jax.files import read_json
+from motif_jax.pages.players import read_results
 from motif_jax.structs import EndStatus
 
 WORDS = ("ring", "wait", "[2]")
@@ -75,7 +75,7 @@ CHOOSES = {
 
 
 def returns(workdir, *players):
-    return [read_json(workdir / f"evaluate/{name}/summary.json")["figures"]["return"]["mean"] for name in players]
+    return [read_results(workdir)[name]["figures"]["return"]["mean"] for name in players]
 
 
 @pytest.mark.journey

@@ -18,6 +18,7 @@ from motif_jax.language.model import make_language_model
 from motif_jax.offline.recipes import recipe_of
 from motif_jax.pages.blocks import Interval
 from motif_jax.pages.figures import HowDecoded, Player
+from motif_jax.pages.players import read_players, read_results
 from motif_jax.policies import writing
 from motif_jax.policies.writing import read_values
 from motif_jax.stages import evaluate, train_values
@@ -168,14 +169,14 @@ def test_each_beta_and_the_scripted_player_have_a_row_with_intervals(evaluated, 
     (step,) = {path.name.split("-")[1] for path in (evaluated / "run/evaluate").glob("values-*")}
     returns_of = {}
     for name, beta in ((f"values-{step}-beta0", 0.0), (f"values-{step}-beta4", 4.0)):
-        summary = read_json(evaluated / f"run/evaluate/{name}/summary.json")
+        summary = read_results(evaluated / "run")[name]
         assert summary["decoding"]["beta"] == beta
         assert summary["recipe"] == "ilql"
         returns = summary["figures"]["return"]
         assert -6 <= returns["low"] <= returns["mean"] <= returns["high"] <= 0
         returns_of[name] = returns["mean"]
-    assert read_json(evaluated / "run/evaluate/optimal/summary.json")["figures"]["return"]["mean"] > -3
-    print_sweep(evaluated / "run", ["optimal", *returns_of])
+    assert read_results(evaluated / "run")["optimal"]["figures"]["return"]["mean"] > -3
+    print_sweep(read_players(evaluated / "run"), ["optimal", *returns_of])
     shown = [line.split()[:2] for line in capsys.readouterr().out.splitlines()[-3:]]
     best = max(returns_of, key=lambda name: returns_of[name])
     assert shown == [["optimal", "12"], *([name, "*" if name == best else "12"] for name in returns_of)]
@@ -205,7 +206,7 @@ def test_reports_compare_betas_and_show_each_letter_escaped(evaluated, tmp_path)
     letters = read_json(folder / "letters.json")
     next(iter(letters["episodes"].values()))[0]["tokens"][0]["policy"][0][0] = "<script>"
     write_json(folder / "letters.json", letters)
-    report_evaluation(workdir, folder.name, read_json(folder / "summary.json"))
+    report_evaluation(workdir, read_players(workdir))
     experiment.run(config_for(evaluated).to_dict(), workdir, ["report"])
     page = (workdir / "report/index.html").read_text()
     assert "A language model that learnt from recorded games of wordle" in page

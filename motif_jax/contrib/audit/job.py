@@ -32,12 +32,13 @@ from motif_jax.envs.world import meanings_of
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, messages_of, read_tracks
 from motif_jax.pages.figures import Player, better
+from motif_jax.pages.players import EPISODES, keys_of
 from motif_jax.preferences.shards import mix, soft_target
 from motif_jax.preferences.store import PairDataset
 from motif_jax.rewards.learnt_source import Reward, load_reward, reward_checksum
 from motif_jax.run import Run, StageRun
 from motif_jax.stages.annotate import ask_pairs, label_name, make_backend
-from motif_jax.stages.evaluate import EPISODES, keys_of, read_json, read_rows
+from motif_jax.stages.evaluate import read_json, read_rows
 from motif_jax.structs import UserError, naming
 
 UNEVALUATED = "random play was not evaluated (--config.evaluate.baselines=random)"

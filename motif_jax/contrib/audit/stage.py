@@ -26,11 +26,11 @@ from motif_jax.contrib.audit.sections import AuditSection
 from motif_jax.devices.releases import needs_saved, saved_facts
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.worlds import check_world
-from motif_jax.pages.figures import SUMMARIES, Player
-from motif_jax.run import Run
+from motif_jax.pages.figures import Player
+from motif_jax.pages.players import EPISODES, SUMMARY, read_players
 from motif_jax.stages import Stage, annotate, exclusive_lock, later
 from motif_jax.stages.annotate import AnnotateConfig, ask_pairs, make_backend
-from motif_jax.stages.evaluate import SUMMARY, EvaluateConfig, read_json
+from motif_jax.stages.evaluate import EvaluateConfig, read_json
 from motif_jax.structs import Need, UserError, naming
 from motif_jax.system.errors import Limits
 
@@ -131,7 +131,7 @@ def find_players(workdir: Path) -> dict[str, Player]:
     The agent is this workdir's own at its latest checkpoint, else another policy, else a scripted player, else random
     play itself; the whole policy rather than a variant, and rather than its greedy play.
     """
-    every = [one._replace(name=name) for name, one in Run(workdir).read_each(SUMMARIES, Player).items()]
+    every = [one._replace(name=name) for name, one in read_players(workdir).items()]
     every = [one for one in every if not one.protocol and not one.decoding]
     every.sort(
         key=lambda one: (
@@ -153,7 +153,8 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
         second = [second_config(config)] if config.audit.second_judge else []
         values.append([make_backend(one, verdicts=True).identity() for one in (config, *second)])
     checksum = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
-    files = [workdir / "evaluate" / one.name / SUMMARY for one in find_players(workdir).values()]
+    players = find_players(workdir).values()
+    files = [workdir / "evaluate" / one.name / name for one in players for name in (SUMMARY, EPISODES)]
     files += [workdir / "reward" / "statistics.json", *sorted((workdir / "annotations").glob("*/merged.json"))]
     for other in filter(None, (config.policy.reward_dir, config.audit.second_reward_dir)):
         files += saved_facts(Path(other), "reward")

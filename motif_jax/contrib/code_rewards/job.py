@@ -33,12 +33,12 @@ from motif_jax.contrib.code_rewards.writers import Attempt, Brief, Writer, open_
 from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import SeedStream, waited
 from motif_jax.envs.worlds import make_world
-from motif_jax.files import read_json, write_whole
+from motif_jax.files import write_whole
 from motif_jax.pages.blocks import esc, table, tiles
+from motif_jax.pages.players import read_results
 from motif_jax.rewards.source import Arrays, Setting
 from motif_jax.run import Head, Run
 from motif_jax.stages.annotate import ask_pairs
-from motif_jax.stages.evaluate import SUMMARY
 from motif_jax.structs import UserError
 
 GAMES, ROLLOUT = 8, 100
@@ -629,11 +629,10 @@ def train(config: WriteConfig, program: Program, workdir: Path) -> tuple[Figures
         if not stage.is_complete(view, workdir):
             stage.run(view, workdir)
     by_player: dict[str, dict[str, Any]] = {}
-    for file in sorted((workdir / "evaluate").glob(f"*/{SUMMARY}")):
-        summary: dict[str, Any] = read_json(file)
+    for player, summary in read_results(workdir).items():
         figures = {name: figure for name, figure in summary["figures"].items() if figure}
         counts = {f"'{name}'": figure for name, figure in summary["did"].items()}
-        by_player["random" if file.parent.name == "random" else "agent"] = figures | counts
+        by_player["random" if player == "random" else "agent"] = figures | counts
     agent, random = by_player["agent"], by_player["random"]
     never = {"mean": 0.0}  # what never happened is not counted
     chosen = [agent.get(by) or agent.get(f"'{by}'") or never for by in config.code_rewards.figures]

@@ -24,9 +24,10 @@ from motif_jax.envs.worlds import check_world
 from motif_jax.files import read_json
 from motif_jax.language.hub import check_language_model
 from motif_jax.names import PLUGINS
+from motif_jax.pages.players import keys_of
 from motif_jax.stages import Stage, annotate, decisive_in, exclusive_lock, find_stage, later, values_of, with_result
 from motif_jax.stages.annotate import AnnotateConfig
-from motif_jax.stages.evaluate import EvaluateConfig, keys_of, rules_of
+from motif_jax.stages.evaluate import EvaluateConfig, rules_of
 from motif_jax.stages.train_policy import Profile
 from motif_jax.structs import Need, UserError
 from motif_jax.system.errors import Limits

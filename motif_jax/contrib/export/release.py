@@ -28,16 +28,16 @@ from motif_jax.language.hub import write_language_model
 from motif_jax.names import BACKENDS, find
 from motif_jax.networks.kinds import LANGUAGE, find_prompt_network, is_own
 from motif_jax.pages.blocks import Interval, exact
-from motif_jax.pages.figures import SUMMARIES, Meanings, Player, estimate, in_order, meanings_of, scores_of
+from motif_jax.pages.figures import Meanings, Player, estimate, in_order, meanings_of, scores_of
+from motif_jax.pages.players import read_players, read_results
 from motif_jax.policies.choice import list_steps
 from motif_jax.policies.decoding import TRAINED
 from motif_jax.policies.model import read_policy
 from motif_jax.rewards.learnt_source import load_reward, reward_checksum
 from motif_jax.rewards.registry import LEARNT, without_folders
 from motif_jax.rewards.source import RewardSources, trusted_classes
-from motif_jax.run import Run
 from motif_jax.stages.collect import CollectConfig
-from motif_jax.stages.evaluate import SUMMARY, file_of, read_json
+from motif_jax.stages.evaluate import file_of, read_json
 from motif_jax.stages.train_policy import TrainConfig
 from motif_jax.stages.train_reward import RewardConfig
 from motif_jax.structs import UserError, naming
@@ -79,7 +79,7 @@ def run(config: ExportConfig, workdir: Path) -> None:
         results, replay = find_results(workdir, contents["policy"]["step"])
     metadata = {"name": name, "made_by": f"motif_jax {motif_jax.__version__}", "licence": config.export.licence}
     metadata |= contents | {"results": results}
-    meanings = meanings_of(Run(workdir).read_each(SUMMARIES, Player).values())
+    meanings = meanings_of(read_players(workdir).values())
     card = write_card(metadata, arrays, config.export.about, meanings)
     with naming(f"{FLAG}.to"):
         write_release(directory, arrays, metadata, card, replay)
@@ -181,11 +181,12 @@ def find_results(workdir: Path, step: int) -> tuple[dict[str, Any], bytes | None
     if training.get("env_steps") == step:
         names = ("env_steps", "seconds", "machine")
         results["training"] = {name: training[name] for name in names if name in training}
-    every, replay = Run(workdir).read_each(SUMMARIES, dict).items(), None
-    own = {name: one for name, one in every if one["path"] == "." and one["step"] == step and not one.get("variant")}
+    every, replay = read_results(workdir), None
+    mine = {name: one for name, one in every.items() if one["path"] == "." and not one.get("variant")}
+    own = {name: one for name, one in mine.items() if one["step"] == step}
     for name in sorted(own, key=lambda name: ("protocol" in own[name], own[name]["greedy"], name)):
         summary, protocol = own[name], own[name].get("protocol")
-        beside = read_json(workdir / "evaluate" / (f"{CHANCE}-{protocol}" if protocol else CHANCE) / SUMMARY) or {}
+        beside = every.get(f"{CHANCE}-{protocol}" if protocol else CHANCE, {})
         same = all(beside.get(name) == summary[name] for name in ("episodes", "task"))
         kept = {name: summary[name] for name in KEPT} | {"protocol": protocol or TASK}
         results["evaluations"].append(kept | {CHANCE: beside["figures"] if same else None})
@@ -205,7 +206,7 @@ def find_over_seeds(workdir: Path) -> dict[str, Any]:
         return {}
     latest: list[Player] = []
     for run in sorted(path for path in workdir.resolve().parent.iterdir() if SEED.fullmatch(path.name)):
-        every = Run(run).read_each(SUMMARIES, Player).values()
+        every = read_players(run).values()
         own = [one for one in every if one.path == "." and not (one.protocol or one.variant or one.greedy)]
         latest += [max(own, key=lambda one: one.step)] if own else []
     if len(latest) < 2:

@@ -5,10 +5,8 @@ Here are its values, and the players, variations and replays that they name. Qui
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, astuple, dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -20,16 +18,16 @@ from motif_jax.envs.protocols import TASK, EvaluationProtocol, find_protocol
 from motif_jax.envs.texts import Rules, read_texts
 from motif_jax.envs.world import World, is_text
 from motif_jax.envs.worlds import check_world, essential, make_world
-from motif_jax.episodes.playback import Track, make_replay
+from motif_jax.episodes.playback import Frames, PlayedAgain, Recorded, Row, plays_the_same_twice
 from motif_jax.files import checkpoint_steps, short_name, to_plain
 from motif_jax.language.config import is_language_model, locate_model, model_hash
 from motif_jax.language.hub import check_language_model
 from motif_jax.names import PROTOCOLS
 from motif_jax.networks.kinds import LANGUAGE, check_reads
 from motif_jax.offline.recipes import recipe_of
+from motif_jax.pages.players import EPISODES, SUMMARY
 from motif_jax.policies.choice import LAST, find, parse_one
 from motif_jax.policies.decoding import Decoding, check_decoding, decodings_of
-from motif_jax.replays.replay import LONGEST, save_replay
 from motif_jax.rewards.registry import ONLINE, chosen, kind_of, shown_source
 from motif_jax.rewards.registry import VALUES as SOURCE_VALUES
 from motif_jax.stages import Stage, decisive_in, exclusive_lock, find_pools, later, with_result
@@ -37,9 +35,10 @@ from motif_jax.stages.train_policy import Policy
 from motif_jax.stages.train_values import ValuesConfig, check_texts_fit
 from motif_jax.structs import Need, UserError, naming
 from motif_jax.system.errors import Limits
+from motif_jax.system.foreign import sha256_of
 from motif_jax.system.machine import usable_cores
 
-EPISODES, SUMMARY = "episodes.jsonl", "summary.json"  # of a player: a line per episode; figures over all
+RECORDINGS = "recordings"  # of a player: the episodes that can only be recorded while they are played
 WRITTEN = "_CHECKPOINT_METADATA"  # file of a checkpoint in which orbax records the time of writing
 VALUES = "values/checkpoints"  # of policies that write
 VARIANT = "#"  # before the name of a variant (`Acting.variant`): WORKDIR@STEP#NAME
@@ -224,36 +223,44 @@ def is_evaluated(config: EvaluateConfig, workdir: Path, contender: Contender) ->
     return all(summary.get(name) == value for name, value in wanted.items())
 
 
-def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> str:
-    """A checksum that changes whenever the player or the learnt reward may have changed; `evaluate` then reads both."""
-    section, own = asdict(config.policy), workdir / "policy" / "checkpoints"
-    given = flatten(section)
-    values = [given[name] for name in (*REWARDS, *SOURCE_VALUES)] + [
-        (one.name, one.path, one.argument) for one in chosen(config)
-    ]
+def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> dict[str, Any]:
+    """What decides the results of a player, as far as it is known without loading it and the learnt reward.
+
+    Files count by their checksums; None: there is none.
+    """
+    section, own = flatten(asdict(config.policy)), workdir / "policy" / "checkpoints"
+    facts: dict[str, Any] = {f"policy.{name}": section[name] for name in (*REWARDS, *SOURCE_VALUES)}
+    facts["the reward sources"] = [(one.name, one.path, one.argument) for one in chosen(config)]
     if contender.decoding:
-        values += astuple(contender.decoding)
         trained = read_json(contender.folder(workdir).parent / "config.json") or {}
-        values += [trained.get("train_values", {}).get(name) for name in ("value_min", "value_max")]
-    checksum = hashlib.sha256(json.dumps(values).encode())
-    last = own / str(max(checkpoint_steps(own), default=0))
-    played = contender.folder(workdir) / str(contender.step)
-    rewards = [workdir / "reward" / "statistics.json"]
-    if section["reward_dir"]:
-        rewards = saved_facts(Path(section["reward_dir"]), "reward")
+        bounds = [trained.get("train_values", {}).get(name) for name in ("value_min", "value_max")]
+        facts |= {"the decoding": contender.decoding, "the bounds of values": bounds}
     if is_language_model(contender.path):
-        decides = section["language"] | {"dtype": section["dtype"], "weights": model_hash(contender.path)}
-        checksum.update(json.dumps(decides, sort_keys=True).encode())
+        decides = {name: value for name, value in section.items() if name.startswith("language.") or name == "dtype"}
+        facts |= {f"policy.{name}": value for name, value in decides.items()}
+        facts["the model's weights"] = model_hash(contender.path)
+    played = contender.folder(workdir) / str(contender.step)
     of_player = played.parent / METADATA if is_release(played.parent) else played / WRITTEN
-    for file in (of_player, last / WRITTEN, *rewards):
-        checksum.update(file.read_bytes() if file.is_file() else b"-")
-    return checksum.hexdigest()
+    rewards = [workdir / "reward" / "statistics.json"]
+    if config.policy.reward_dir:
+        rewards = saved_facts(Path(config.policy.reward_dir), "reward")
+    last = own / str(max(checkpoint_steps(own), default=0)) / WRITTEN
+    for name, several in {"the player": [of_player], "the last policy": [last], "the learnt reward": rewards}.items():
+        facts[name] = [sha256_of(file) if file.is_file() else None for file in several]
+    plain: dict[str, Any] = to_plain(facts)
+    return plain
+
+
+def changed(before: Mapping[str, Any] | str, now: Mapping[str, Any]) -> str:
+    """The names of the facts that differ, for a sentence."""
+    if isinstance(before, str):  # a checksum of version 0.2.0 and before
+        return "the version"
+    return ", ".join(name for name in {**before, **now} if before.get(name) != now.get(name))
 
 
 # ---- replays of evaluated episodes
 
 REPLAYS_FLAG = "--config.evaluate.replays"
-Row = Mapping[str, Any]
 EpisodeRow = dict[str, Any]  # a line of `episodes.jsonl`
 
 
@@ -287,15 +294,12 @@ def file_of(folder: Path, episode: int) -> Path:
     return folder / "replays" / f"episode-{episode:05}.npz"
 
 
-def record(config: EvaluateConfig, file: Path, row: Row, track: Track, player: Row, words: list[str]) -> str:
-    """Plays an episode again and writes its replay; returns why this is not possible, or ""."""
-    if row["steps"] > LONGEST:
-        return f"has {row['steps']:,} steps, more than can be shown"
-    replay = make_replay(config.env, config.seed, row, track, replay_metadata(config, player, words))
-    if replay is None:
-        return "cannot be repeated exactly"
-    save_replay(file, replay)
-    return ""
+def find_frames(config: EvaluateConfig, folder: Path) -> Frames:
+    """The way to the events and frames of this world's games. `folder`: of the player; recordings are kept there."""
+    happenings = rules_of(make_world(config.env)).happenings()
+    if plays_the_same_twice(config.env, config.seed, config.evaluate.games_per_worker > 1):
+        return PlayedAgain(config.env, config.seed, happenings)
+    return Recorded(config.env, happenings, folder / RECORDINGS)
 
 
 def replay_metadata(config: EvaluateConfig, player: Row, words: list[str]) -> dict[str, Any]:
@@ -317,12 +321,6 @@ def games_of(config: EvaluateConfig) -> dict[str, Any]:
 def rules_of(world: World) -> Rules:
     """The rules that count the events of a world's episodes; raises UserError for an invalid file."""
     return read_texts(world.about, world.texts).rules()
-
-
-def keys_of(figures: Iterable[str]) -> dict[str, str]:
-    """All figures of an episode, the world's after the return, with their keys in episodes.jsonl."""
-    names = dict.fromkeys(["return", *figures, "steps", "success", "intrinsic_return"])
-    return {name: "episode_return" if name == "return" else name for name in names}
 
 
 def read_json(file: Path) -> dict[str, Any] | None:

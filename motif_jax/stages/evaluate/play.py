@@ -2,9 +2,9 @@
 
 Episodes 0 to N - 1 of the evaluation games, which are not used in training, are played to their end. Games run side by
 side, so some later episodes are begun as well; they are not counted, so short episodes are not favoured. Each player
-has a directory, `evaluate/NAME`: a line per episode, a summary of means with 95 % bootstrap intervals, and replays of
-some episodes. Episodes of an interrupted or shorter run are kept. The players of `evaluate.baselines` play the same
-games.
+has a directory, `evaluate/NAME`: a line per episode, replays of some episodes, and a summary of what the episodes do
+not tell. Figures are computed from the episodes (`pages/players.py`). Episodes of an interrupted or shorter run are
+kept. The players of `evaluate.baselines` play the same games.
 
 The games are the same in each evaluation. A policy that samples acts differently each time; a greedy policy acts the
 same except for rounding, which depends on the number of games per call.
@@ -30,41 +30,37 @@ from motif_jax.actors.acting import Arrays, answer, make_batch
 from motif_jax.actors.pool import Pools
 from motif_jax.console import print_line
 from motif_jax.devices.parameters import leaves_by_path
-from motif_jax.envs.own_code import reported
 from motif_jax.envs.protocols import CONTROLS, is_variation
-from motif_jax.envs.text_world import TextWorld
-from motif_jax.envs.world import SeedStream, to_text
+from motif_jax.envs.world import SeedStream, meanings_of
 from motif_jax.envs.worlds import make_world
+from motif_jax.episodes import playback
 from motif_jax.episodes.playback import (
-    EventCounter,
+    Frames,
     Pieces,
-    Recordings,
+    PlayedAgain,
     StepArrays,
     Track,
-    begin,
-    figures_of,
-    plays_the_same_twice,
     read_tracks,
-    replay_of,
     write_tracks,
 )
-from motif_jax.files import checkpoint_steps, to_plain, write_lines
+from motif_jax.files import checkpoint_steps, remove_folder, to_plain, write_lines
 from motif_jax.language.config import is_language_model
 from motif_jax.learner.acting import CHOOSER
 from motif_jax.offline.recipes import Recipe
 from motif_jax.pages.figures import WATCHED, Player, Watched, label
+from motif_jax.pages.players import EPISODES, SUMMARY, read_players, with_statistics
 from motif_jax.policies.choice import load
 from motif_jax.policies.decoding import PRETRAINED, SCORE, Decoding, describe_unused
 from motif_jax.policies.language_policy import make_language_policy
 from motif_jax.policies.model import Model, PolicyPlayer, probabilities, read_policy
 from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer, read_values
-from motif_jax.replays.replay import load_replay, save_replay
+from motif_jax.replays.replay import save_replay
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, load_reward, make_mix
 from motif_jax.rewards.registry import LEARNT, LEARNT_KIND, shown_source
 from motif_jax.rewards.source import RewardSources, Weighted, trusted_classes
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate, find_pools, with_result
-from motif_jax.stages.evaluate import EPISODES, SUMMARY, Contender, EpisodeRow, EvaluateConfig, file_of, results
+from motif_jax.stages.evaluate import Contender, EpisodeRow, EvaluateConfig, file_of, results
 from motif_jax.structs import EpisodeInfo, Turn, UserError, naming
 from motif_jax.system.metrics import Progress, Timers
 from motif_jax.transcripts.render import ConversationTokens
@@ -89,175 +85,190 @@ def run(config: EvaluateConfig, workdir: Path) -> None:
     """Evaluates each player without an up-to-date summary, and prints a table of the results."""
     loaded: Writers = {}
     played: dict[str, list[str]] = {}  # names of players by the protocol of their games
+    evaluated = read_players(workdir)
     for asked in evaluate.with_variations(config):
         players = evaluate.find_contenders(asked, workdir)
         names = played[asked.evaluate.protocol] = [contender.name for contender, _ in players]
         due = [(one, flag) for one, flag in players if not evaluate.is_evaluated(asked, workdir, one)]
-        decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
-        for contender, flag in due:  # every policy that writes is loaded, so that errors come before the first game
-            if contender.decoding:
-                recipe = load_writer(asked, workdir, contender, flag, loaded).model.recipe
-                decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
-        for (_, recipe), several in decodings.items():
-            for line in describe_unused(recipe, several):
-                print_line(f"evaluate: {line}")
+        check_decodings(asked, workdir, due, loaded)
         for contender, flag in sorted(due, key=lambda one: not one[0].variant):  # a wrong one is refused at once
-            Evaluation(asked, workdir, contender, flag, loaded).run()
+            with contextlib.closing(Evaluation(asked, workdir, contender, flag, loaded)) as evaluation:
+                evaluation.play()
+                summary = evaluation.summarise()
+                evaluated[contender.name] = evaluation.player(summary)
+                results.report_evaluation(workdir, evaluated)
+                evaluation.complete(summary)
         if players[-1][0].decoding:
-            results.print_sweep(workdir, names)
+            results.print_sweep(evaluated, names)
         elif not config.evaluate.controls:
-            results.print_table(workdir, names[-1], make_world(config.env).figures)
+            results.print_table(workdir, evaluated, names[-1], make_world(config.env).figures)
     if config.evaluate.controls:
-        results.print_controls(workdir, played, CONTROLS[config.evaluate.controls])
+        results.print_controls(evaluated, played, CONTROLS[config.evaluate.controls])
+
+
+def check_decodings(
+    config: EvaluateConfig, workdir: Path, due: Iterable[tuple[Contender, str]], loaded: Writers
+) -> None:
+    """Loads every policy that writes, so that errors come before the first game; tells what decodings leave unused."""
+    decodings: dict[tuple[str, Recipe], list[Decoding]] = {}
+    for contender, flag in due:
+        if contender.decoding:
+            recipe = load_writer(config, workdir, contender, flag, loaded).model.recipe
+            decodings.setdefault((contender.path, recipe), []).append(contender.decoding)
+    for (_, recipe), several in decodings.items():
+        for line in describe_unused(recipe, several):
+            print_line(f"evaluate: {line}")
 
 
 class Evaluation:
     """The episodes of one player, in `workdir/evaluate/NAME`."""
 
     def __init__(self, asked: EvaluateConfig, workdir: Path, contender: Contender, flag: str, loaded: Writers):
-        """`flag` names the player in the config; `loaded` keeps policies that the next contender may share."""
+        """Reads the episodes that were played before, or removes them if the player has changed since.
+
+        `flag` names the player in the config; `loaded` keeps policies that the next contender may share.
+        """
         self.asked, self.config, self.wanted = asked, asked.by_protocol(), asked.evaluate.episodes
-        self.workdir, self.contender, self.flag = workdir, contender, flag
+        self.workdir, self.contender = workdir, contender
         self.stage = Run(workdir).stage("evaluate", f"evaluate/{contender.name}")  # the workdir is locked
         self.playing = make_playing(self.config, workdir, contender, flag, loaded)
         self.metadata = self.playing.metadata | asked.protocol.about()
         self.rows: dict[int, EpisodeRow] = {}  # also those of an evaluation with more episodes; they are not counted
         self.tracks: dict[int, Track] = {}
-        self.recorded: dict[str, int] = {}  # episodes to keep so far, of games that cannot be repeated exactly
-        self.repeatable = plays_the_same_twice(
-            self.config.env, self.config.seed, self.config.evaluate.games_per_worker > 1
-        )
+        self.steps, self.seconds = 0, 0.0  # new ones
+        folder, name = self.stage.path, contender.name
+        before = self.stage.read("player", dict) if with_result(folder, EPISODES, SUMMARY) else None
+        if before and before["path"] != contender.path:
+            raise UserError(
+                f"{str(folder)!r} belongs to another policy of this name, {before['path']!r}: move it away, or use "
+                f"another --workdir ({flag})"
+            )
+        if before == self.metadata:
+            self.tracks = read_tracks(folder / TRACKS)
+            self.rows = {row["episode"]: row for row in evaluate.read_rows(folder / EPISODES)}
+            if counted := self.counted:
+                print_line(f"evaluate: {len(counted):,} of {self.wanted:,} episodes of {name} were played before")
+            self.tell_changes()
+        else:
+            if before:
+                what = evaluate.changed(before, self.metadata)
+                print_line(f"evaluate: {name} is played again, as these facts about it have changed: {what}")
+            for result in RESULTS:
+                (folder / result).unlink(missing_ok=True)
+            remove_folder(folder / evaluate.RECORDINGS)
+            self.stage.write("player", self.metadata)
+        (folder / SUMMARY).unlink(missing_ok=True)  # it may be of another number of episodes, or of a changed player
+        self.stage.bind(asked)
+        self.frames = evaluate.find_frames(self.config, folder)
+
+    def close(self) -> None:
+        self.frames.close()
+
+    def tell_changes(self) -> None:
+        """Prints why the same episodes are summed up again, if that is not for their number."""
+        before, now = self.stage.read("summary", dict), evaluate.stamp(self.config, self.workdir, self.contender)
+        if before and (what := evaluate.changed(before["stamp"], now)):
+            print_line(f"evaluate: {self.contender.name} is completed again, as these have changed: {what}")
 
     @property
     def counted(self) -> dict[int, EpisodeRow]:
         return {number: self.rows[number] for number in sorted(self.rows) if number < self.wanted}
 
-    def run(self) -> None:
-        self.begin()
-        if not self.repeatable:
+    def play(self) -> None:
+        """Plays the missing episodes, and writes them at times."""
+        if self.frames.folder:
             print_line("evaluate: this game cannot be repeated exactly: it can only be recorded while it is played")
-        steps, missing = 0, set(range(self.wanted)) - self.rows.keys()
+        missing, chosen = set(range(self.wanted)) - self.rows.keys(), evaluate.choose(self.config, self.counted)
+        self.frames.keep(chosen.values())
+        done, keeping = self.wanted - len(missing), 0.0
         start = kept = time.monotonic()
-        keeping = 0.0
+        pools = Pools() if self.frames.folder else find_pools(self.config)  # recordings are files of this host
+        played = play(self.config, self.playing, missing, done, self.frames, pools)
         try:
-            pools = find_pools(self.config) if self.repeatable else Pools()  # recordings are files of this host
-            done = self.wanted - len(missing)
-            played = play(self.config, self.playing, missing, done, not self.repeatable, pools)
-            with contextlib.closing(played):
-                for number, row, track, frames in played:
-                    self.rows[number], self.tracks[number] = row, track
-                    steps += row["steps"]
-                    if frames:
-                        self.keep_frames(number, frames)
-                    if (now := time.monotonic()) - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
-                        self.keep()
-                        kept = time.monotonic()
-                        keeping = kept - now
+            for row, track in played:
+                number = row["episode"]
+                self.rows[number], self.tracks[number] = row, track
+                self.steps += row["steps"]
+                so_far = {episode: self.rows[episode] for episode in (*chosen.values(), number)}
+                chosen = evaluate.choose(self.config, so_far)
+                self.frames.keep(chosen.values())
+                if (now := time.monotonic()) - kept > KEEP_EVERY_S + KEEP_PER_S * keeping:
+                    self.save()
+                    kept = time.monotonic()
+                    keeping = kept - now
         finally:
-            self.keep()  # also if a signal ends the program
+            played.close()
+            self.save()  # also if a signal ends the program
+        self.seconds = time.monotonic() - start
         rows = self.counted.values()
-        if rows and not self.repeatable and all(row["did"] is None for row in rows):
+        if rows and self.frames.folder and all(row["did"] is None for row in rows):
             print_line(
                 "evaluate: no episode was recorded, so replays and events are missing: the world's "
                 "own Vector lacks the method `replace_games` (as in motif_jax/envs/sequential.py)"
             )
-        self.finish(sorted(missing), steps, time.monotonic() - start)
 
-    def begin(self) -> None:
-        """Reads the episodes that were played before, or removes them if the player has changed since."""
-        folder, name = self.stage.path, self.contender.name
-        before = self.stage.read("player", dict) if with_result(folder, EPISODES, SUMMARY) else None
-        if before and before["path"] != self.contender.path:
-            raise UserError(
-                f"{str(folder)!r} belongs to another policy of this name, {before['path']!r}: move it away, or use "
-                f"another --workdir ({self.flag})"
-            )
-        if before == self.metadata:
-            self.tracks = read_tracks(folder / TRACKS)
-            self.rows = {row["episode"]: row for row in evaluate.read_rows(folder / EPISODES)}
-            counted = self.counted
-            self.recorded = evaluate.choose(self.config, counted)
-            if counted:
-                print_line(f"evaluate: {len(counted):,} of {self.wanted:,} episodes of {name} were played before")
-        else:
-            if before:
-                print_line(f"evaluate: {name} is played again, as its parameters or its learnt reward have changed")
-            for result in RESULTS:
-                (folder / result).unlink(missing_ok=True)
-            self.stage.write("player", self.metadata)
-        (folder / SUMMARY).unlink(missing_ok=True)  # it may be of another number of episodes, or of a changed player
-        self.stage.bind(self.asked)
-
-    def keep(self) -> None:
-        if not (counted := self.counted):
-            return
-        write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
-        write_lines(self.stage.path / EPISODES, [row for _, row in sorted(self.rows.items())])
-        if not self.repeatable:  # not before the rows are on disk, in case the run is killed
-            self.remove_replays(evaluate.choose(self.config, counted).values())
-
-    def keep_frames(self, number: int, frames: Mapping[str, np.ndarray]) -> None:
-        """Writes the replay of a recorded episode if it is one of those to keep so far."""
-        so_far = (*self.recorded.values(), number)
-        self.recorded = evaluate.choose(self.config, {episode: self.rows[episode] for episode in so_far})
-        if number in self.recorded.values():
-            metadata = evaluate.replay_metadata(self.config, self.metadata, [])
-            replay = replay_of(self.config.env, self.rows[number], self.tracks[number], metadata, frames)
-            save_replay(file_of(self.stage.path, number), replay)
-
-    def remove_replays(self, others: Iterable[int] = ()) -> None:
-        """Removes all replays but those of other episodes."""
-        kept = {file_of(self.stage.path, episode) for episode in others}
-        for file in {*(self.stage.path / "replays").glob("episode-*.npz")} - kept:
-            file.unlink()
+    def save(self) -> None:
+        if self.rows:
+            write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
+            write_lines(self.stage.path / EPISODES, [row for _, row in sorted(self.rows.items())])
+            self.frames.save()  # not before the rows are on disk, in case the run is killed
 
     def replays(self) -> dict[str, int]:
-        """The episode of each word whose replay exists or is made now; removes all other replays."""
+        """The episode of each word whose replay can be made, and is; removes all other replays."""
         kept = evaluate.choose(self.config, self.counted)
-        if self.repeatable:
-            self.remove_replays()
+        for file in (self.stage.path / "replays").glob("episode-*.npz"):
+            file.unlink()
         for number in sorted(set(kept.values())):
-            words = [word for word, episode in kept.items() if episode == number]
-            file, row, why = file_of(self.stage.path, number), self.rows[number], ""
-            if self.repeatable:
-                why = evaluate.record(self.config, file, row, self.tracks[number], self.metadata, words)
-            elif file.is_file() and (replay := load_replay(file, evaluate.REPLAYS_FLAG)).metadata["figures"] == row:
-                save_replay(file, replay._replace(metadata=replay.metadata | {"chosen": words}))
-            else:  # or of an earlier evaluation
-                why = "was not recorded, or has too many frames"
-            if why:
-                print_line(f"evaluate: no replay of episode {number}: it {why}")
+            metadata = evaluate.replay_metadata(
+                self.config, self.metadata, [word for word, episode in kept.items() if episode == number]
+            )
+            replay = self.frames.replay(self.rows[number], self.tracks[number], metadata)
+            if isinstance(replay, str):
+                print_line(f"evaluate: no replay of episode {number}: it {replay}")
                 kept = {word: episode for word, episode in kept.items() if episode != number}
+            else:
+                save_replay(file_of(self.stage.path, number), replay)
         return kept
 
-    def finish(self, given_up: list[int], steps: int, seconds: float) -> None:
-        """Writes replays, summary and the part of the report, after `steps` new steps in `seconds`."""
-        folder, playing, protocol = self.stage.path, self.playing, self.asked.protocol
-        kept = self.replays()
-        if playing.writer and self.contender.decoding and self.repeatable:
-            shown = {number: self.tracks[number] for number in sorted(set(kept.values()))}
-            turns = letters(self.config, playing.writer, self.contender.decoding, shown)
+    def summarise(self) -> dict[str, Any]:
+        """Writes the replays; returns what `summary.json` has: all that the episodes do not tell."""
+        replays = self.replays()
+        if self.playing.writer and self.contender.decoding and isinstance(self.frames, PlayedAgain):
+            shown = {number: self.tracks[number] for number in sorted(set(replays.values()))}
+            turns = letters(self.frames, self.playing.writer, self.contender.decoding, shown)
             self.stage.write("letters", {"episodes": turns})
-        world = make_world(self.config.env)
-        summary = self.metadata | {
+        protocol, world = self.asked.protocol, make_world(self.config.env)
+        return self.metadata | {
             "stamp": evaluate.stamp(self.config, self.workdir, self.contender),
+            "seed": self.config.seed,
             "episodes": self.wanted,
-            "episodes_given_up": given_up,
-            "repeatable": self.repeatable,
+            "episodes_given_up": [number for number in range(self.wanted) if number not in self.rows],
+            "repeatable": not self.frames.folder,
             "task": protocol.task(self.config.env),
             "rules": protocol.rules,
-            "seconds": round(seconds, 1),
-            "steps_per_s": round(steps / seconds),
+            "measures": [*world.figures],
+            "meanings": [one._asdict() for one in meanings_of(world)],
+            "families": [*getattr(world, "families", ())],  # names of the kinds of missions, by number
+            "aims": sorted(evaluate.rules_of(world).aims),
+            "seconds": round(self.seconds, 1),
+            "steps_per_s": round(self.steps / self.seconds),
             "chosen": self.config.evaluate.replays,
-            "replays": kept,
-            **results.summarise_episodes([*self.counted.values()], self.config.seed, world, self.wanted),
+            "replays": replays,
         }
-        named = label(from_plain(Player, summary))
-        files = [file_of(folder, number) for number in dict.fromkeys(number for _, number in sorted(kept.items()))]
-        self.stage.write(WATCHED, Watched(tuple(results.packed_replay(file, named) for file in files)))
-        results.report_evaluation(self.workdir, self.contender.name, summary)
+
+    def player(self, summary: dict[str, Any]) -> Player:
+        """The player with its figures; writes its replays for the page."""
+        player: Player = from_plain(Player, with_statistics(summary, self.counted.values()))
+        shown = dict.fromkeys(number for _, number in sorted(summary["replays"].items()))
+        packed = (results.packed_replay(file_of(self.stage.path, number), label(player)) for number in shown)
+        self.stage.write(WATCHED, Watched(tuple(packed)))
+        return player
+
+    def complete(self, summary: Mapping[str, Any]) -> None:
         self.stage.write("summary", summary)  # last, as the player is evaluated when it exists
-        print_line(f"evaluate: {self.wanted:,} episodes, {steps:,} new steps in {seconds:,.0f} s; {folder}")
+        print_line(
+            f"evaluate: {self.wanted:,} episodes, {self.steps:,} new steps in {self.seconds:,.0f} s; {self.stage.path}"
+        )
 
 
 # ---- the player and its rewards
@@ -384,34 +395,29 @@ def report_other_games(name: str, trained: dict[str, Any], config: EvaluateConfi
 
 
 def play(
-    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], done: int, records: bool, pools: Pools
-) -> Generator[tuple[int, EpisodeRow, Track, Mapping[str, np.ndarray]]]:
-    """Plays the missing episodes, beside `done` others, and yields number, row, steps and recorded frames of each.
+    config: EvaluateConfig, playing: LoadedPlayer, missing: set[int], done: int, frames: Frames, pools: Pools
+) -> Generator[tuple[EpisodeRow, Track]]:
+    """Plays the missing episodes, beside `done` others, and yields row and steps of each.
 
-    Those that then remain in `missing` were given up, because their game ended every worker. `records`: the game cannot
-    be repeated exactly, so its frames are recorded; otherwise its events are counted by playing it again.
+    Those that then remain in `missing` were given up, because their game ended every worker.
     """
     if not missing:
         return
-    world, name = make_world(config.env), playing.contender.name
-    happenings, figures = evaluate.rules_of(world).happenings(), tuple(world.figures)
-    recordings = Recordings(happenings) if records else None
+    figures, name = tuple(make_world(config.env).figures), playing.contender.name
     with (
         contextlib.closing(playing.sources),
-        contextlib.closing(recordings or EventCounter(config.env, config.seed, happenings)) as counter,
-        contextlib.closing(episodes(config, playing, missing, recordings.folder if recordings else "", pools)) as ended,
+        contextlib.closing(episodes(config, playing, missing, frames.folder, pools)) as ended,
         contextlib.closing(Progress(f"evaluate {name}", done + len(missing), "episodes", done)) as progress,
     ):
         for some in ended:
             for info, steps in some:
-                if due := info.episode in missing:
-                    missing.remove(info.episode)
-                    track = Track(**{field: steps[field] for field in Track._fields if field in steps})
-                    row = as_row(info, figures, steps, counter, playing.sources)
-                frames = recordings.take(info.episode) if recordings else {}  # also of a second attempt, without a row
-                if due:
-                    done += 1
-                    yield info.episode, row, track, frames
+                if info.episode not in missing:
+                    frames.forget(info.episode)
+                    continue
+                missing.remove(info.episode)
+                track = Track(**{field: steps[field] for field in Track._fields if field in steps})
+                yield as_row(info, figures, steps, frames, playing.sources), track
+                done += 1
             progress.update(done)
 
 
@@ -496,16 +502,16 @@ def as_row(
     info: EpisodeInfo,
     figures: Iterable[str],
     steps: StepArrays,
-    counter: EventCounter | Recordings,
+    frames: Frames,
     sources: RewardSources,
 ) -> EpisodeRow:
     """The line of one finished episode in `episodes.jsonl`, with the world's `figures`.
 
     Its learnt return is None without a learnt reward; `returns` has those of other sources, `terms` of their terms.
     """
-    events, paid = counter.describe(info, steps["action"]), ("intrinsic", REWARD, TERM)
+    events, paid = frames.events(info, steps["action"]), ("intrinsic", REWARD, TERM)
     sums = {key: float(array.sum(dtype=np.float64)) for key, array in steps.items() if key.startswith(paid)}
-    row = figures_of(info, figures) | {"intrinsic_return": sums["intrinsic"] if sources.learnt else None}
+    row = playback.figures_of(info, figures) | {"intrinsic_return": sums["intrinsic"] if sources.learnt else None}
     returns = {key.removeprefix(REWARD): value for key, value in sums.items() if key.startswith(REWARD)}
     terms: dict[str, dict[str, float]] = {}
     for key in filter(lambda key: key.startswith(TERM), sums):
@@ -518,23 +524,14 @@ def as_row(
 
 
 def letters(
-    config: EvaluateConfig, writer: ValueWriter, decoding: Decoding, tracks: Mapping[int, Track]
+    frames: PlayedAgain, writer: ValueWriter, decoding: Decoding, tracks: Mapping[int, Track]
 ) -> dict[int, Any]:
     """The turns of each episode: probabilities of the policy alone, and with beta (Q - V).
 
     A turn is {"said": text, "heard": the answer, "reward", "tokens": [{"token", "policy": [[token, p], ...],
     "shifted": [[token, p], ...], "advantage": Q - V of the token, or null}]}.
     """
-    world, letters_of = make_world(config.env), {}
-    assert isinstance(world, TextWorld)
-    for number, track in tracks.items():
-        with reported(config.env), contextlib.closing(world.game(shown=False)) as game:
-            begin(game, config.seed, number)
-            for action in track.action.tolist():
-                game.say(to_text(action))
-            turns = game.turns
-        letters_of[number] = turns_of(writer, decoding, turns)
-    return letters_of
+    return {number: turns_of(writer, decoding, frames.turns(number, track)) for number, track in tracks.items()}
 
 
 def turns_of(writer: ValueWriter, decoding: Decoding, turns: list[Turn]) -> list[dict[str, Any]]:

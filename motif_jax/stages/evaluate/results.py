@@ -6,7 +6,6 @@ import base64
 import collections
 import io
 import itertools
-import json
 import math
 import re
 import zlib
@@ -21,23 +20,17 @@ from motif_jax import files
 from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import TASK, find_protocol, is_variation
-from motif_jax.envs.world import World, meanings_of
 from motif_jax.pages import figures
 from motif_jax.pages.blocks import Interval, cell, esc, exact, share_bar, table
 from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
-from motif_jax.pages.figures import SUMMARIES, PackedReplay, Player, Players, label
+from motif_jax.pages.figures import PackedReplay, Player, Players, label
+from motif_jax.pages.players import END_NAMES, keys_of
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay, open_picture
-from motif_jax.run import Head, Run, from_plain
+from motif_jax.run import Head, Run
 from motif_jax.screens import REVERSED, SHOWN
-from motif_jax.stages.evaluate import keys_of, rules_of
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import EndStatus
 
-FAMILY = "family"  # a figure that numbers kinds of missions: its mean is meaningless
-END_NAMES = {  # for episodes without a cause
-    "aborted": "time limit", "task_successful": "goal reached", "death": "death", "ended": "ended",
-}  # fmt: skip
-RESAMPLES = 2000
 BESIDE = 4  # other players in the table
 HAPPENINGS = 8  # in the table
 OTHER_REWARD, NEVER = "another reward", Interval(0.0, 0.0, 0.0)
@@ -51,80 +44,13 @@ TURN_COLUMNS = "repeat(auto-fit,minmax(min(100%,30rem),1fr))"  # five letters an
 PICTURES = 300  # of a replay in a page
 PICTURE_SIDE, PICTURE_QUALITY = 240, 70  # pixels, and of WebP's 100: about 5 kB for a picture
 
-Statistics = dict[str, float | None]
-
-
-def summarise_episodes(rows: Sequence[Mapping[str, Any]], seed: int, world: World, wanted: int) -> dict[str, Any]:
-    """Figures (None if episodes lack one), returns of other reward sources and of terms, events, numbers of ends.
-
-    With several kinds of missions, success in each is a figure. An interval over fewer episodes than `wanted` has their
-    number as its `n`.
-    """
-    rules, families = rules_of(world), getattr(world, "families", ())  # names of the kinds of missions, by FAMILY
-    keys = {name: key for name, key in keys_of(world.figures).items() if not (families and name == FAMILY)}
-    columns: dict[str, list[Any]] = {name: [row.get(key) for row in rows] for name, key in keys.items()}
-    complete = {name: column for name, column in columns.items() if rows and None not in column}
-    measured = dict.fromkeys(columns) | intervals(complete, seed, wanted)
-    by_family = {name: [float(row["success"]) for row in rows if families[row[FAMILY]] == name] for name in families}
-    played = {f"success_{name}": successes for name, successes in by_family.items() if successes}
-    if len(played) > 1:  # each in other episodes
-        measured |= {name: intervals({"": one}, seed, len(rows))[""] for name, one in played.items()}
-    counted = [row["did"] for row in rows if row["did"] is not None]
-    did = {name: [happened.get(name, 0) for happened in counted] for name in rules.names}
-    # The end of each episode is its cause, if the causes of all are known, so that each end has only one name.
-    has_causes = len(counted) == len(rows)
-    ends = [(row["cause"] if has_causes else "") or END_NAMES[row["end_status"]] for row in rows]
-    sums = rows[0].get("terms", {}) if rows else ()
-    terms = {name: _shared([row.get("terms", {}).get(name, {}) for row in rows]) for name in sums}
-    return {
-        "figures": measured,
-        "meanings": [one._asdict() for one in meanings_of(world)],
-        "aims": sorted(rules.aims),
-        "did": intervals({name: column for name, column in did.items() if any(column)}, seed, wanted),
-        "returns": intervals(_shared([row.get("returns", {}) for row in rows]), seed, wanted),
-        "ends": dict(collections.Counter(ends).most_common()),
-    } | ({"terms": {name: intervals(columns, seed, wanted) for name, columns in terms.items()}} if terms else {})
-
-
-def _shared(returns: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    """The returns of each episode by name; without names that some episodes lack."""
-    names = [name for name in (returns[0] if returns else ()) if all(name in one for one in returns)]
-    return {name: [one[name] for one in returns] for name in names}
-
-
-def intervals(columns: Mapping[str, Sequence[float]], seed: int, wanted: int) -> dict[str, Statistics]:
-    """Mean and median of each column; with two or more episodes also their 95 % bootstrap intervals.
-
-    The same episodes are drawn for all columns. `n` is their number if it is not the `wanted` one.
-    """
-    if not columns:
-        return {}
-    values = np.array(list(columns.values()), float).T  # [N, columns]
-    rng, count = np.random.default_rng(seed), len(values)
-    statistics = {"mean": [column.mean() for column in values.T], "median": [*np.median(values, 0)]}
-    if count > 1:
-        means, medians = np.empty((RESAMPLES, len(columns))), np.empty((RESAMPLES, len(columns)))
-        for number in range(RESAMPLES):
-            drawn = values[rng.integers(count, size=count)]
-            means[number], medians[number] = drawn.mean(0), np.median(drawn, 0)
-        statistics["low"], statistics["high"] = np.quantile(means, (0.025, 0.975), axis=0)
-        statistics["median_low"], statistics["median_high"] = np.quantile(medians, (0.025, 0.975), axis=0)
-    unknown: Statistics = dict.fromkeys(("low", "high", "median_low", "median_high"))
-    unknown |= {} if count == wanted else {"n": count}
-    return {
-        name: unknown | {key: float(numbers[at]) for key, numbers in statistics.items()}
-        for at, name in enumerate(columns)
-    }
-
-
 # ---- tables on the console
 
 
-def print_table(workdir: Path, name: str, own: Iterable[str]) -> None:
+def print_table(workdir: Path, every: Mapping[str, Player], name: str, own: Iterable[str]) -> None:
     """Prints a row per figure, the world's `own` too, with columns for the player `name` and up to BESIDE others."""
-    every = Run(workdir).read_each(SUMMARIES, Player)
-    mine = every.pop(name)
-    others = {one: player for one, player in every.items() if player.protocol == mine.protocol}
+    mine = every[name]
+    others = {one: player for one, player in sorted(every.items()) if player.protocol == mine.protocol and one != name}
     shown = {name: mine} | dict(itertools.islice(others.items(), BESIDE))
     players = shown.values()
     rows = [["", *shown], ["", *(f"{player.episodes:,} episodes" for player in players)]]
@@ -147,10 +73,11 @@ def print_table(workdir: Path, name: str, own: Iterable[str]) -> None:
         print_line(f"and {len(others) - BESIDE} more in {workdir / 'evaluate'}")
 
 
-def print_controls(workdir: Path, played: Mapping[str, Sequence[str]], controls: Mapping[str, str]) -> None:
+def print_controls(
+    every: Mapping[str, Player], played: Mapping[str, Sequence[str]], controls: Mapping[str, str]
+) -> None:
     """Prints success, return and steps of the players by protocol, and by the names of `controls`."""
-    every, names = Run(workdir).read_each(SUMMARIES, Player), {TASK: "true missions"}
-    names |= {protocol: name for name, protocol in controls.items()}
+    names = {TASK: "true missions"} | {protocol: name for name, protocol in controls.items()}
     rows = [["games", "protocol", "player", "episodes", "success", "return", "steps"]]
     for protocol, players in played.items():
         games = names.get(protocol, protocol)
@@ -162,9 +89,8 @@ def print_controls(workdir: Path, played: Mapping[str, Sequence[str]], controls:
     _print_rows(rows)
 
 
-def print_sweep(workdir: Path, names: Sequence[str]) -> None:
+def print_sweep(every: Mapping[str, Player], names: Sequence[str]) -> None:
     """Prints a row per player with return, success and steps; the best decoding has a star."""
-    every = Run(workdir).read_each(SUMMARIES, Player)
     decoded = [name for name in names if every[name].decoding and every[name].figures.get("return")]
     best = max(decoded, key=lambda name: every[name].mean_return, default="")
     rows = [["", "episodes", "return", "success", "steps"]]
@@ -188,13 +114,12 @@ def show(interval: Interval | None, median: bool = False) -> str:
     return interval.spelt + ("" if interval.median is None or not median else f" median {exact(interval.median)}")
 
 
-def report_evaluation(workdir: Path, name: str, summary: Mapping[str, Any]) -> None:
+def report_evaluation(workdir: Path, evaluated: Mapping[str, Player]) -> None:
     """Writes the parts of the report, and training's again, whose curves have the lines of random play.
 
-    `summary`: of the player `name`, which is written afterwards.
+    `evaluated`: all players by their names.
     """
-    as_read = json.loads(json.dumps(summary, sort_keys=True))  # equal figures stand in the same order each time
-    players = figures.arranged(Run(workdir).read_each(SUMMARIES, Player) | {name: from_plain(Player, as_read)})
+    players = figures.arranged(dict(sorted(evaluated.items())))
     written = [player for player in players[""] if player.decoding and player.path == "."]
     last = max((player.step for player in written), default=0)  # earlier checkpoints would be other curves
     decoded = [player for player in written if player.step == last]

@@ -11,7 +11,7 @@ import numpy as np
 from flax import nnx
 
 from motif_jax.console import print_line
-from motif_jax.devices.hosts import Hosts, Vote
+from motif_jax.devices.hosts import Hosts
 from motif_jax.files import make_anew, remove_folder
 from motif_jax.language.adapt import activation_bytes, bytes_of, new_additions, print_memory
 from motif_jax.language.config import FOLDER, MODEL, LanguageConfig, make_config

@@ -29,7 +29,6 @@ from motif_jax.pages.blocks import (
 )
 from motif_jax.pages.charts import COLOURS, Level, curves
 from motif_jax.pages.figures import (
-    SUMMARIES,
     Meanings,
     Player,
     all_metrics,
@@ -39,6 +38,7 @@ from motif_jax.pages.figures import (
     curves_of,
     own_of,
 )
+from motif_jax.pages.players import read_players
 from motif_jax.rewards.registry import LEARNT_KIND, ONLINE, ONLINE_KIND, SourceChoice, kind_of, parse_sources
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
 from motif_jax.run import METRICS, Head, Run, date_of
@@ -77,7 +77,7 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     if done is None:
         done = stage.read("summary", dict) or {}
     if players is None:
-        players = arranged(Run(workdir).read_each(SUMMARIES, Player))[""]
+        players = arranged(read_players(workdir))[""]
     config = read_json(stage.path / "config.json")
     meanings = meanings_of(worlds.make_world(config["env"]))
     is_over = done.get("env_steps", 0) >= rows[-1]["env_steps"]  # a stopped training, which has a summary, may go on

@@ -1,3 +1,4 @@
+import json
 import re
 import shutil
 from pathlib import Path
@@ -19,7 +20,8 @@ from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
 from motif_jax.files import read_json, read_lines, write_json, write_lines
-from motif_jax.pages.figures import Player, arranged, own_of
+from motif_jax.pages.figures import arranged, own_of
+from motif_jax.pages.players import read_players
 from motif_jax.rewards.preference import make_reward_model
 from motif_jax.run import Run
 from motif_jax.stages import evaluate
@@ -83,7 +85,7 @@ def test_the_whole_policy_is_the_agent_and_the_released_one(tmp_path):
         write_json(file, read_json(file) | change)
     assert audit.find_players(tmp_path)["agent"].name == "policy-64"
     write_json(tmp_path / "evaluate/policy-64-gold/summary.json", read_json(file) | {"variant": "gold", "step": 96})
-    players = Run(tmp_path).read_each("evaluate/*/summary.json", Player)
+    players = read_players(tmp_path)
     assert own_of(arranged(players)[""]).name == "policy-64"
 
 
@@ -191,8 +193,8 @@ def test_an_audit_and_an_evaluation_are_of_a_reward_as_it_is(workdir, tmp_path, 
     for seed in (2, 4):  # it is learnt anew
         shutil.rmtree(other, ignore_errors=True)
         write_reward(other, seed, "defaultgoal")
-        stamps.add((audit.stamp_of(audit.STAGE.view(config.to_dict()), workdir),
-                    evaluate.stamp(evaluate.STAGE.view(config.to_dict()), workdir, agent)))  # fmt: skip
+        of_evaluation = evaluate.stamp(evaluate.STAGE.view(config.to_dict()), workdir, agent)
+        stamps.add((audit.stamp_of(audit.STAGE.view(config.to_dict()), workdir), json.dumps(of_evaluation)))
     of_audit, of_evaluation = map(set, zip(*stamps, strict=True))
     assert len(of_audit) == 2
     assert len(of_evaluation) == 1 + (value == "policy.reward_dir")

@@ -8,7 +8,8 @@ from ml_collections import ConfigDict
 from train_policy_test import TINY, arrays
 
 from motif_jax.experiment import defaults
-from motif_jax.files import read_json, read_lines
+from motif_jax.files import read_lines
+from motif_jax.pages.players import read_results
 from motif_jax.policies.model import read_policy
 from motif_jax.stages import evaluate, report, train_policy
 
@@ -64,7 +65,7 @@ def test_a_checkpoint_needs_no_file_and_a_changed_file_is_refused(trained, tmp_p
     evaluate.STAGE.run(evaluate.STAGE.view(config.to_dict()), workdir)
     assert "\ncode_way return" in capsys.readouterr().out
     for player in ("random", "policy-640"):
-        about = read_json(workdir / "evaluate" / player / "summary.json")
+        about = read_results(workdir)[player]
         assert about["sources"]["code_way"]["program"] == PROGRAM
         for row in read_lines(workdir / "evaluate" / player / "episodes.jsonl"):
             worth = row["gold"] + 5 * row["stairs"]  # but for the hero's way, which is worth less than 0.5

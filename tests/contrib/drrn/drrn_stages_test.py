@@ -10,6 +10,7 @@ pytest.importorskip("minigrid", reason="needs the extra [babyai]: bash launch/te
 from motif_jax import load_policy
 from motif_jax.devices.parameters import sum_of_arrays
 from motif_jax.files import read_json, read_lines
+from motif_jax.pages.players import read_results
 from motif_jax.stages import evaluate, report, train_policy
 from motif_jax.tokens import tokeniser_from_text
 
@@ -103,7 +104,7 @@ def test_the_buffer_pairs_actions_with_their_prompts(trained):
 def test_evaluation_with_variations_and_loading_from_a_checkpoint(trained):
     names = {path.parent.name for path in (trained / "evaluate").glob("*/summary.json")}
     assert names == {"bot", "policy-64", f"policy-64-{VARIATION}"}
-    summary = read_json(trained / "evaluate/policy-64/summary.json")
+    summary = read_results(trained)["policy-64"]
     assert summary["episodes"] == 2
     assert summary["figures"]["success"]["mean"] in (0, 0.5, 1)
     page = (trained / "report/index.html").read_text()

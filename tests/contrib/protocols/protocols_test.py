@@ -13,7 +13,7 @@ from motif_jax.envs.nethack.observations import FRAME
 from motif_jax.envs.nethack.world import GameSettings
 from motif_jax.envs.protocols import OWN_GAMES
 from motif_jax.envs.world import SeedStream, game_seed
-from motif_jax.files import read_json
+from motif_jax.pages.players import read_results
 from motif_jax.stages import evaluate, visualize
 from motif_jax.stages.evaluate import read_rows
 from motif_jax.structs import UserError
@@ -84,7 +84,7 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
     assert is_complete(evaluate, own, tmp_path)
     assert (tmp_path / "evaluate/random/summary.json").read_bytes() == before
     folder = tmp_path / "evaluate/random-challenge"
-    summary, rows = read_json(folder / "summary.json"), read_rows(folder / "episodes.jsonl")
+    summary, rows = read_results(tmp_path)[folder.name], read_rows(folder / "episodes.jsonl")
     assert (summary["protocol"], summary["task"]) == ("challenge", "challenge")
     assert summary["rules"] == "by the rules of the NetHack Challenge"
     assert "<h3>By the rules of the NetHack Challenge</h3>" in (tmp_path / "sections/evaluate.json").read_text()
@@ -103,7 +103,7 @@ def test_the_bot_succeeds_in_balrogs_babyai_and_random_play_seldom(tmp_path):
     config.evaluate.update({"policy": "bot", "baselines": "random", "protocol": "balrog_babyai", "episodes": 20})
     config.evaluate.update({"num_workers": 0, "games_per_worker": 10, "replays": "best"})
     run_stage(evaluate, config, tmp_path)
-    bot, random = (read_json(tmp_path / f"evaluate/{name}-balrog_babyai/summary.json") for name in ("bot", "random"))
+    bot, random = (read_results(tmp_path)[f"{name}-balrog_babyai"] for name in ("bot", "random"))
     assert bot["figures"]["success"]["mean"] > 0.9 > 0.6 > random["figures"]["success"]["mean"]
     assert sum(name.startswith("success_") for name in bot["figures"]) == 5, "each family of missions"
 
