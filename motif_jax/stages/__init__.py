@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -56,7 +56,6 @@ class Stage(Generic[Config]):
     writes: str  # flags that decide how much it writes, and where
     memory: str  # flags that decide how much memory and how many processes and files it uses
     device_memory: str = ""  # flags that decide how much GPU memory it uses
-    parts: Mapping[str, str] = field(default_factory=dict)  # of the report: title, and the title before it
 
     @functools.cached_property
     def reads(self) -> Tables:

@@ -168,7 +168,6 @@ def stamp_of(config: AuditConfig, workdir: Path) -> str:
 STAGE = Stage(
     config=AuditConfig,
     sections=(),
-    parts={TITLE: "Training the agent"},
     check=check,
     needs=needs,
     is_complete=is_complete,

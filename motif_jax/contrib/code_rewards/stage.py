@@ -125,7 +125,6 @@ def loads_jax(config: WriteConfig) -> bool:
 STAGE = Stage(
     config=WriteConfig,
     sections=(),
-    parts={TITLE: "The judge"},
     identity=("", "env", SECTION),
     check=check,
     needs=needs,
