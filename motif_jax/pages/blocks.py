@@ -183,8 +183,9 @@ KINDS: dict[str, Any] = {"Interval": Interval, "Meaning": Meaning, "float": lamb
 
 def _frozen(value: Any) -> Any:
     """The value with tuples in place of arrays, lists and iterators, and of mappings, as pairs."""
+    value = value.tolist() if hasattr(value, "tolist") else value  # of NumPy
     if isinstance(value, str | int | float | bool | Block | None):
-        return value.item() if hasattr(value, "item") else value
+        return value
     if hasattr(value, "_fields"):
         return type(value)(*map(_frozen, value))
     return tuple(map(_frozen, value.items() if isinstance(value, Mapping) else value))
@@ -346,12 +347,12 @@ class Folded(Block):
         return f"<details><summary>{esc(self.summary)}</summary>{inner.html()}</details>"
 
 
-GROUPS = {"turns": 'pair" style="grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr))'}
+GROUPS = {"wide": 'pair" style="grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr))'}
 
 
 @dataclass(frozen=True)
 class Box(Block):
-    """Blocks beside each other, or in a box: `charts`, `pair` or `card` of assets/page.css; or wide `turns`."""
+    """Blocks beside each other, or in a box: `charts`, `pair` or `card` of assets/page.css; or `wide` ones."""
 
     blocks: Sequence[Block]
     kind: str = ""

@@ -7,10 +7,10 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from conftest import get_config, is_complete, run_stage
-from report_workdir import EVENTS, make_replay, write_policy, write_workdir
+from report_workdir import EVENTS, make_replay, tell, write_policy, write_reward, write_workdir
 
 from motif_jax.files import read_json, write_json
-from motif_jax.pages.blocks import drawn
+from motif_jax.pages.blocks import Paragraph, drawn
 from motif_jax.run import Facts, Judge, Run
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
@@ -138,6 +138,23 @@ def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
     assert make(copy) != first
     (copy / "report/index.html").unlink()
     assert not is_complete(report, settings(), copy)
+
+
+@pytest.mark.parametrize("stage", ["collect", "annotate", "train_reward", "train_policy", "evaluate", "of_a_plugin"])
+def test_a_section_that_any_object_of_a_stage_adds_is_on_the_page(copy, stage):
+    def titles():
+        return [attrs["id"] for tag, attrs in Seen(make(copy)).tags if tag == "h2"]
+
+    before = titles()
+    Run(copy).stage(stage, "elsewhere").section("Mine", Paragraph("said in the middle"), after="Evaluation")
+    report_pairs(copy)  # all objects of the stages report again
+    write_reward(copy, "lexicon_msg_gold")
+    tell(copy)
+    behind = before.index("evaluation") + 1
+    assert titles() == [*before[:behind], "mine", *before[behind:]]
+    assert "<p>said in the middle</p>" in make(copy)
+    Run(copy).stage(stage, "elsewhere").section("Mine")  # without blocks
+    assert titles() == before
 
 
 def test_hostile_text_is_escaped(tmp_path):

@@ -445,7 +445,7 @@ def _letters(workdir: Path, players: Sequence[Player]) -> list[Block]:
         for episode, turns in list(record.items())[:GAMES]:
             total = sum(turn["reward"] for turn in turns)
             body.append(Heading(f"{how(player)}: game {episode}, return {exact(total)}"))
-            body.append(Box([_written(turn) for turn in turns], "turns"))
+            body.append(Box([_written(turn) for turn in turns], "wide"))
     words = (
         "Under each token that was written (of Wordle, a letter): the most probable ones by the policy alone, below "
         "them those with beta (Q - V), both at temperature 1; and Q - V of the one that was taken."
