@@ -5,8 +5,8 @@
         checkpoints = stage.checkpoints(keep=2)
         stage.metrics("steps", start).write(steps, row)
         stage.write("summary", summary)  # values/summary.json; `stage.read("summary", Summary)` reads it
-        stage.section("Learning from transcripts", *blocks)  # for the report
-        stage.report(Head(title="A language model"))  # writes its sections, and what its first screen says
+        stage.section("Learning from transcripts", *blocks)  # writes a section of the report
+        stage.report(Facts(title="A language model"))  # what the report's first screen says
 
 Only kills leave traces here: files are written whole, and the rows of metrics after the last checkpoint are removed. Of
 several hosts, only the first writes; on the others the same calls write nothing. Does not load JAX before it is needed.
@@ -18,11 +18,10 @@ import contextlib
 import dataclasses
 import enum
 import math
-import re
 import secrets
 import time
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -30,13 +29,15 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args,
 from motif_jax import files
 from motif_jax.config.renamed import current_values
 from motif_jax.config.table import flatten
+from motif_jax.pages.blocks import KINDS, Block, Span, Text, from_data, joined, to_data
 from motif_jax.structs import Meaning, UserError
 
 if TYPE_CHECKING:
     from motif_jax.devices.checkpoints import Checkpoints
 
 CONFIG, LOCK, METRICS = "config.json", ".lock", "metrics.jsonl"
-SECTIONS = "sections"  # directory of the workdir
+SECTIONS = "parts"  # directory of the workdir: what the report shows
+LONGEST = files.LONGEST - len(".json")
 Value = TypeVar("Value")
 
 
@@ -64,43 +65,52 @@ class Section(NamedTuple):
     stage: str
     part: str  # "", or which of the stage's results
     title: str
-    blocks: list[str]  # HTML
+    after: str  # the title that it stands behind, for one that the report does not know
+    blocks: Sequence[Block]
+
+
+class Judge(NamedTuple):
+    """Who preferred what the reward was learnt from."""
+
+    names: tuple[str, ...]
+    plural: bool = False  # whether one of them is several, such as rules
+    pairs: int = 0  # that it judged
+
+    @property
+    def words(self) -> Text:
+        return joined(map(Span, self.names), " and ")
+
+    @property
+    def liked(self) -> str:
+        """What it prefers, for titles: "what the rules like"; "" without a judge."""
+        many = self.plural or len(self.names) > 1
+        return f"what {' and '.join(self.names)} {'like' if many else 'likes'}" if self.names else ""
 
 
 @dataclasses.dataclass(frozen=True)
-class Head:
-    """A stage's words on the first screen of the report, and in its tables of several runs; HTML unless said otherwise.
+class Facts:
+    """What a stage says for the first screen of the report, and for the tables of several runs.
 
     None: nothing is said, and what an earlier stage has said stands.
     """
 
-    title: str | None = None  # else subject and aim
-    subject: str | None = None  # An agent
-    aim: str | None = None  # for gold
-    without_aim: str | None = None  # trained on learnt preferences
-    task: str | None = None  # text
-    asked: str | None = None  # sentences about the data and what was learnt from it
-    trained: str | None = None  # sentences about training
-    played: str | None = None  # sentences about evaluation
-    beside: str | None = None  # a chart beside the sentences
-    goal: str | None = None  # text
-    judge: str | None = None
-    plural: bool | None = None  # whether it is several, such as rules
-    judged: int | None = None  # pairs
-    agreement: str | None = None  # of the reward with its labels
-    likes: str | None = None  # the reward's best captions
+    title: Text | None = None
+    lead: Text | None = None  # sentences
+    beside: Block | None = None  # a chart beside the sentences
+    task: str | None = None
+    goal: str | None = None
+    judge: Judge | None = None
+    agreement: Text | None = None  # of the reward with its labels, a cell
+    likes: Block | None = None  # the reward's best captions
     steps: int | None = None  # of training
     seconds: float | None = None
-    made: str | None = None  # date, text
+    made: str | None = None  # date
     machine: Mapping[str, Any] | None = None  # `system.machine.describe`
     config: Mapping[str, Any] | None = None
     meanings: tuple[Meaning, ...] | None = None  # of the world's figures
 
-    @property
-    def liked(self) -> str:
-        """What the judge prefers, for titles, as HTML: "what the rules like"; "" without a judge."""
-        who = re.sub("</?b>", "", self.judge or "")
-        return who and f"what {who} {'like' if self.plural or ' and ' in who else 'likes'}"
+
+KINDS |= {"Judge": Judge, "Section": Section}
 
 
 class Run:
@@ -121,13 +131,12 @@ class Run:
         return StageRun(self.path, name, folder, writes)
 
     def sections(self) -> list[Section]:
-        return [Section(told["stage"], told["part"], **one) for told in self._told() for one in told["sections"]]
+        return [from_data(told) for _, told in self._each(f"{SECTIONS}/*/*.json")]
 
-    def heads(self) -> dict[tuple[str, str], Head]:
-        return {(told["stage"], told["part"]): from_plain(Head, told.get("head", {})) for told in self._told()}
-
-    def _told(self) -> list[dict[str, Any]]:
-        return [record for _, record in self._each(f"{SECTIONS}/*.json")]
+    def facts(self) -> dict[tuple[str, str], Facts]:
+        """What each part of each stage says, by the stage's name and the part's."""
+        every = (told for _, told in self._each(f"{SECTIONS}/*.json"))
+        return {(told["stage"], told["part"]): Facts(**from_data(told["facts"])) for told in every}
 
     def read_each(self, pattern: str, kind: type[Value]) -> dict[str, Value]:
         """The values of this type in the files of a pattern, by the names of the files' directories."""
@@ -146,7 +155,6 @@ class StageRun:
     def __init__(self, workdir: Path, name: str, folder: str, writes: bool):
         self.workdir, self.name, self.path, self.writes = workdir, name, workdir / folder, writes
         self._lock: IO[bytes] | None = None
-        self._sections: dict[str, list[str]] = {}  # blocks by title
 
     def __enter__(self) -> StageRun:
         if self.writes:
@@ -196,18 +204,31 @@ class StageRun:
             return contextlib.nullcontext()
         return contextlib.closing(Checkpoints(self.path / "checkpoints", keep))
 
-    def section(self, title: str, *blocks: str) -> None:
-        """Adds a part of the report, which `report` writes: HTML under a heading that several stages may share."""
-        self._sections[title] = [block for block in blocks if block]
+    def section(self, title: str, *blocks: Block, part: str = "", after: str = "") -> None:
+        """Writes a section of the report: blocks under a title that several stages may share.
 
-    def report(self, head: Head = Head(), part: str = "") -> None:
-        """Writes this `part` of the sections, in place of earlier ones; do it before the file that marks a result."""
+        They replace what the stage has written under the title, about the same `part` of its results; without blocks,
+        nothing of it stays. Each section is a file of its own, so it does not matter who of the stage writes it, and
+        when. `after`: the title that one of a plugin stands behind.
+        """
+        if not self.writes:
+            return
+        name = files.short_name(title.replace("/", "-"), LONGEST)
+        file = self.workdir / SECTIONS / self._told(part) / f"{name}.json"
+        if blocks:
+            files.write_whole(file, files.json_line(to_data(Section(self.name, part, title, after, blocks))).encode())
+        else:
+            file.unlink(missing_ok=True)
+
+    def report(self, facts: Facts = Facts(), part: str = "") -> None:
+        """Writes what the stage says beside its sections, for this `part`; before the file that marks a result."""
         if self.writes:
-            sections = [{"title": title, "blocks": blocks} for title, blocks in self._sections.items()]
-            of = {"stage": self.name, "part": part, "head": head, "sections": sections}
-            file = files.short_name(f"{self.name}-{part}" if part else self.name, files.LONGEST - len(".json"))
-            files.write_json(self.workdir / SECTIONS / f"{file}.json", of)
-        self._sections = {}
+            said = {one.name: to_data(getattr(facts, one.name)) for one in dataclasses.fields(facts)}
+            file = self.workdir / SECTIONS / f"{self._told(part)}.json"
+            files.write_json(file, {"stage": self.name, "part": part, "facts": said})
+
+    def _told(self, part: str) -> str:
+        return files.short_name(f"{self.name}-{part}" if part else self.name, LONGEST)
 
 
 def from_plain(kind: Any, tree: Any) -> Any:

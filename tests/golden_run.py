@@ -193,7 +193,7 @@ def read_workdir(workdir: Path) -> dict[str, str]:
                 for step in checkpoints.steps():
                     for path, array in leaves_by_path(checkpoints.readable(str(step))[1]).items():
                         found[f"{name}/{step}:{'.'.join(path)}"] = sum_of_arrays(array)
-        elif {"checkpoints", "sections"} & {*file.parts} or file.suffix not in READERS:
+        elif {"checkpoints", "sections", "parts"} & {*file.parts} or file.suffix not in READERS:
             continue  # sections are words about the figures, with times
         else:
             found |= {f"{name}:{key}": value for key, value in READERS[file.suffix](file, str(workdir)).items()}

@@ -53,6 +53,7 @@ STRANGER = {
         from motif_jax.annotation.backends import Rules
         from motif_jax.envs.protocols import ChangedGames
         from motif_jax.envs.toy import ToyWorld
+        from motif_jax.pages.blocks import Paragraph
         from motif_jax.run import Run
         from motif_jax.stages import Experiment, Stage, exclusive_lock
         from motif_jax.system.errors import Limits
@@ -70,14 +71,13 @@ STRANGER = {
             pairs = len(np.load(workdir / "dataset/data/message.npy", mmap_mode="r"))
             (workdir / "counted.txt").write_text(str(pairs * config.plugins["stranger"].factor))
             stage = Run(workdir).stage("count_pairs", "counted")
-            stage.section("Counted pairs", f"<p>{pairs} pairs</p>")
+            stage.section("Counted pairs", Paragraph(f"{pairs} pairs"), after="The reward")
             stage.report()
 
         STAGE = Stage(
             name="count_pairs", sections=(), config=Experiment, folders=lambda config, workdir: [],
             check=lambda config, workdir: [], run=run, lock=exclusive_lock, limits=Limits("", ""),
             is_complete=lambda config, workdir: (workdir / "counted.txt").exists(),
-            parts={"Counted pairs": "The reward"},
         )
         """,
     "stranger/reward.py": """
@@ -91,29 +91,33 @@ STRANGER = {
         CRUMBS = SourceKind(path="stranger.reward:Crumbs", title="a crumb per step", needs_coefficient=False)
         """,
     "stranger/hook.py": """
+        from motif_jax.pages.blocks import Paragraph
+        from motif_jax.run import Run
         from motif_jax.stages.train_policy.hooks import TrainingHook
 
         class Steps(TrainingHook):
             "Counts the steps of the batches, and the rewards in their rollouts."
-            def __init__(self):
+            def __init__(self, workdir):
                 self.steps = self.rewards = 0
+                self.stage = Run(workdir).stage("train_policy", "policy")
 
             @classmethod
             def begin(cls, watched):
-                return cls() if watched.config.plugins["stranger"].factor == 5 else TrainingHook()
+                return cls(watched.folder.parent) if watched.config.plugins["stranger"].factor == 5 else TrainingHook()
 
             def keep(self, arrays, rewards):
                 return arrays["reward"].size
 
             def after_update(self, done, params, batch, kept):
                 self.steps, self.rewards = self.steps + batch.steps, self.rewards + kept
+                self.stage.section("Seen in the loop", Paragraph(f"{self.steps} steps"), after="Evaluation")
 
             def figures(self):
                 return {"stranger/steps": self.steps, "stranger/rewards": self.rewards}
 
             @staticmethod
             def page(folder, rows):
-                return [f"<p>the stranger saw {row['stranger/steps']} steps</p>" for row in rows[-1:]]
+                return [Paragraph(f"the stranger saw {row['stranger/steps']} steps") for row in rows[-1:]]
         """,
 }
 
@@ -164,8 +168,10 @@ def test_a_strangers_package_is_installed_and_used_by_its_names(tmp_path):
     assert row["stranger/steps"] == row["stranger/rewards"] == row["env_steps"] == 256
     page = (tmp_path / "run/report/index.html").read_text()
     assert "the stranger saw 256 steps" in page
+    assert "<p>256 steps</p>" in page
     assert "1 × a crumb per step" in page
     titles = re.findall("<h2[^>]*>(.*?)</h2>", page)
+    assert titles.index("Seen in the loop") < titles.index("Training the agent")
     assert titles.index("Training the agent") < titles.index("Counted pairs") < titles.index("Preferences")
     code = "import motif_jax, sys; print(motif_jax.yard.name, 'yard' in dir(motif_jax), 'jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

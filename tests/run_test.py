@@ -2,14 +2,16 @@ import contextlib
 import math
 import struct
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from unittest.mock import Mock
 
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from motif_jax.files import Held, to_plain
-from motif_jax.run import Lock, Run, from_plain
+from motif_jax.pages.blocks import Paragraph, Span
+from motif_jax.run import Facts, Judge, Lock, Run, from_plain
+from motif_jax.structs import Meaning
 
 pytestmark = pytest.mark.quick
 
@@ -71,7 +73,7 @@ def test_a_host_that_does_not_write_leaves_nothing(tmp_path):
     with Run(tmp_path).stage("train_values", "values", writes=False) as stage:
         stage.bind({"seed": 1})
         stage.write("summary", WHOLE)
-        stage.section("Values", "<p>")
+        stage.section("Values", Paragraph("text"))
         stage.report()
         with stage.metrics("steps", -1) as metrics, stage.checkpoints(2) as checkpoints:
             assert metrics is checkpoints is None
@@ -118,23 +120,35 @@ def test_curves_of_a_run_that_begins_again_hide_those_before_it(tmp_path):
     assert [event.step for event in events if event.HasField("session_log")] == [1]
 
 
-def test_sections_replace_the_earlier_ones_of_their_stage_and_part(tmp_path):
+def test_sections_replace_the_earlier_ones_of_their_stage_part_and_title(tmp_path):
     run = Run(tmp_path)
     with run.stage("train_values", "values") as stage:
         for number in "12":
-            stage.section("Values", f"<p>{number}</p>", "")
-            stage.section("More", "<b>")
+            stage.section("Values", Paragraph(number))
+            run.stage("train_values", "elsewhere").section("More", Paragraph("b"))
+            stage.section("Less", *([Paragraph("first")] if number == "1" else ()))
             stage.report()
     with run.stage("train_language", "language") as stage:
-        stage.section("Values", "<i>")
-        stage.report()
+        stage.section("Values", Paragraph("i"))
     for part in ("a", "b", "c" * 250):  # as long as a name of an annotation may be
         with run.stage("annotate", "annotations/a") as stage:
-            stage.section("Labels", part)
-            stage.report(part=part)
-    told = [(one.part, *one.blocks) for one in run.sections() if one.title == "Labels"]
-    assert told == [("a", "a"), ("b", "b"), ("c" * 250, "c" * 250)]
+            stage.section("Labels / all", Paragraph(part), part=part)
+    told = [(one.part, *one.blocks) for one in run.sections() if one.title == "Labels / all"]
+    assert told == [(part, Paragraph(part)) for part in ("a", "b", "c" * 250)]
     others = [one for one in run.sections() if not one.part]
-    assert sorted((one.stage, one.title, *one.blocks) for one in others) == [
-        ("train_language", "Values", "<i>"), ("train_values", "More", "<b>"), ("train_values", "Values", "<p>2</p>"),
+    assert sorted((one.stage, one.title, *(block.of for block in one.blocks)) for one in others) == [
+        ("train_language", "Values", "i"), ("train_values", "More", "b"), ("train_values", "Values", "2"),
     ]  # fmt: skip
+
+
+def test_what_a_stage_says_comes_back(tmp_path):
+    said = Facts(
+        title=("Preferences of ", Span("A")), lead=["one", (" ", Span("two"))], beside=Paragraph("p"), task="score",
+        judge=Judge(("A", "B"), True, 3), seconds=2.5, machine={"cores": 2, "versions": {"jax": "1"}},
+        config={"env": {"sizes": [1, 2]}}, meanings=(Meaning("depth", "deepest"),),
+    )  # fmt: skip
+    Run(tmp_path).stage("annotate", "annotations").report(said, part="a")
+    ((key, read),) = Run(tmp_path).facts().items()
+    assert key == ("annotate", "a")
+    assert read == replace(said, lead=("one", (" ", Span("two"))), config={"env": {"sizes": (1, 2)}})
+    assert (read.judge.liked, Judge(("A",)).liked, Judge(()).liked) == ("what A and B like", "what A likes", "")

@@ -12,8 +12,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motif_jax.pages.blocks import Interval, asset, cell, data_script, esc, exact, noted, of_intervals, table
-from motif_jax.pages.charts import COLOURS, Band, Point, bars, reach, spark, track
+from motif_jax.pages.blocks import (
+    Block,
+    Folded,
+    Heading,
+    Interval,
+    Paragraph,
+    Span,
+    Table,
+    Text,
+    asset,
+    cell,
+    data_script,
+    esc,
+    exact,
+    noted,
+    of_intervals,
+)
+from motif_jax.pages.charts import COLOURS, Band, Bars, Point, Track, reach, spark
 from motif_jax.screens import PALETTE
 from motif_jax.structs import Meaning
 
@@ -94,15 +110,15 @@ def curve(rows: Sequence[Mapping[str, Any]], name: str) -> list[Point]:
     return [(row["env_steps"], float(row[name])) for row in rows if row.get(name) is not None]
 
 
-def all_metrics(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A folded table of everything that a stage has written to `metrics.jsonl`, with small curves, as HTML."""
-    body = []
+def all_metrics(rows: Sequence[Mapping[str, Any]]) -> Block:
+    """A folded table of everything that a stage has written to `metrics.jsonl`, with small curves."""
+    body: list[list[Text]] = []
     for name in sorted({name for row in rows for name in row}):
         if values := [row[name] for row in rows if isinstance(row.get(name), int | float)]:
             figures = (f"{value:,.4g}" for value in (values[0], min(values), max(values), values[-1]))
-            body.append([esc(name), *figures, spark(values)])
+            body.append([name, *figures, spark(values)])
     head = ("metric", "first", "lowest", "highest", "last", "")
-    return f"<details><summary>All metrics</summary>{table(head, body, (1, 2, 3, 4), kind='fits')}</details>"
+    return Folded("All metrics", Table(head, body, (1, 2, 3, 4), kind="fits"))
 
 
 # ---- evaluated players
@@ -213,7 +229,7 @@ def label(player: Player) -> str:
     return {"random": "random play", "explorer": "the explorer", "bot": "the bot"}.get(name, name)
 
 
-def figures_table(named: Sequence[tuple[str, Player]]) -> str:
+def figures_table(named: Sequence[tuple[str, Player]]) -> Table:
     """A table with a row per figure and a column per player."""
     names, players = zip(*named, strict=True)
     own = meanings_of(players)
@@ -233,20 +249,21 @@ def figures_table(named: Sequence[tuple[str, Player]]) -> str:
 FigureRow = tuple[str, str, Sequence[Interval | None], bool]  # title, note, values, whether these are comparable
 
 
-def intervals_table(names: Sequence[str], figures: Iterable[FigureRow], counts: Sequence[int] = ()) -> str:
+def intervals_table(names: Sequence[str], figures: Iterable[FigureRow], counts: Sequence[int] = ()) -> Table:
     """A table with a row per figure and a column per name; comparable values have a scale. `counts`: of episodes."""
-    rows = [["episodes", *(f"{count:,}" for count in counts)]] if counts else []
+    rows: list[list[Text]] = [["episodes", *(f"{count:,}" for count in counts)]] if counts else []
     sheet: list[tuple[str, Sequence[Interval | None]]] = [("episodes", list(map(Interval, counts)))] if counts else []
     for title, note, intervals, alike in figures:
         low, high = reach(intervals)
-        cells = [noted(esc(title), note) if alike else f"{esc(title)} <small class=soft>of different rewards</small>"]
+        cells = [noted(title, note) if alike else (title, " ", Span("of different rewards", "small"))]
         for interval, colour in zip(intervals, itertools.cycle(COLOURS), strict=False):
             median = f" median {exact(interval.median)}" if interval and interval.median is not None else ""
-            cells.append(cell(interval, median) + (track(interval, low, high, colour) if interval and alike else ""))
+            scale = [Track(interval, low, high, colour)] if interval and alike else []
+            cells.append((cell(interval, median), *scale))
         rows.append(cells)
         pairs = itertools.zip_longest(intervals, counts)
         sheet.append((title, [interval and interval._replace(n=interval.n or count) for interval, count in pairs]))
-    return table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
+    return Table(("", *names), rows, kind="figures", sheet=of_intervals(sheet, names))
 
 
 def gap(intervals: Sequence[Interval]) -> float:
@@ -255,7 +272,7 @@ def gap(intervals: Sequence[Interval]) -> float:
     return (max(lows) - min(highs)) / max(*map(abs, lows + highs), 1e-9)
 
 
-def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
+def behaviours(named: Sequence[tuple[str, Player]]) -> list[Block]:
     """Behaviours per episode: those that goals ask for first, then those that differ most between players."""
     named = [(name, player) for name, player in named if player.did]
     if not named:
@@ -271,9 +288,9 @@ def behaviours(named: Sequence[tuple[str, Player]]) -> list[str]:
             rows.append((behaviour not in aims, -interest, behaviour, done))
     first = "; first those that goals ask for" + (", then those that differ most" if len(named) > 1 else "")
     return [
-        "<h3>What they did</h3>",
-        f'<p class="soft">Behaviours per episode, counted from messages{first}. Each row has its own scale.</p>',
-        bars([(behaviour, "", done) for _, _, behaviour, done in sorted(rows)], [name for name, _ in named]),
+        Heading("What they did"),
+        Paragraph(f"Behaviours per episode, counted from messages{first}. Each row has its own scale.", "soft"),
+        Bars([(behaviour, "", done) for _, _, behaviour, done in sorted(rows)], [name for name, _ in named]),
     ]
 
 
@@ -299,8 +316,8 @@ class Watched(NamedTuple):
     replays: tuple[PackedReplay, ...]
 
 
-def replay_blocks(players: Sequence[tuple[bool, Watched]], most: int) -> list[str]:
-    """The replay player and at most `most` replays, as HTML; [] if there are none.
+def replay_blocks(players: Sequence[tuple[bool, Watched]], most: int) -> list[Block]:
+    """The replay player and at most `most` replays; [] if there are none.
 
     Those of the workdir's policy (True) stand before those of the other players, which come in turn.
     """
@@ -314,12 +331,25 @@ def replay_blocks(players: Sequence[tuple[bool, Watched]], most: int) -> list[st
     reached = [one for one in of_first if one[1].reached and one[1].steps >= REACHED]
     long = [number for number, replay in of_first if replay.steps >= FEW]
     first = max(reached, key=lambda one: one[1].steps)[0] if reached else [*long, 0][0]
-    options, data = "", [data_script("colours", [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE])]
-    for number, (_, replay) in enumerate(chosen):
-        selected = " selected" if number == first else ""
-        options += f'<option value="replay-{number}"{selected}>{esc(replay.title)}</option>'
-        data.append(data_script(f"replay-{number}", replay.data))
-    return [asset("player.html").replace("OPTIONS_OF_REPLAYS", options), *data]
+    return [Replays([replay for _, replay in chosen], first)]
+
+
+class Replays(Block):
+    """The player of these replays, which begins with the one of number `first`.
+
+    It is in no section: the replays are in files of their own (WATCHED).
+    """
+
+    def __init__(self, replays: Sequence[PackedReplay], first: int):
+        self.replays, self.first = replays, first
+
+    def html(self) -> str:
+        options, data = "", [data_script("colours", [f"rgb({red} {green} {blue})" for red, green, blue in PALETTE])]
+        for number, replay in enumerate(self.replays):
+            selected = " selected" if number == self.first else ""
+            options += f'<option value="replay-{number}"{selected}>{esc(replay.title)}</option>'
+            data.append(data_script(f"replay-{number}", replay.data))
+        return "\n".join([asset("player.html").replace("OPTIONS_OF_REPLAYS", options), *data])
 
 
 # ---- over the seeds of an experiment

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -51,7 +51,6 @@ class Stage(Generic[Config]):
     run: Callable[[Config, Path], None]  # makes what is missing
     lock: Callable[[Config], Lock]  # of the workdir
     limits: Limits
-    parts: Mapping[str, str] = field(default_factory=dict)  # of the report: title, and the title before it
 
     @functools.cached_property
     def reads(self) -> Tables:

@@ -24,7 +24,7 @@ from motif_jax.annotation.backends import CaptionBackend, OpenBackend, open_judg
 from motif_jax.config.table import Flag, Number, Whole, value
 from motif_jax.console import print_line
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import esc, page, table, tiles
+from motif_jax.pages.blocks import Block, Heading, Link, Paragraph, Span, Table, Text, Tiles, page
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.store import PairDataset, fingerprint
 from motif_jax.run import Run
@@ -199,11 +199,11 @@ def run(config: CheckJudgeConfig, workdir: Path, open_backend: OpenBackend = ope
         stage.bind(config)
         words = (section.backend, judge.model, f"mode {section.mode}", section.goal)
         verdict = f"Not good enough: {problem}" if problem else "Nothing speaks against this judge"
-        head = [f'<p class="soft">{esc(" · ".join(filter(None, words)))}</p>', f"<p><b>{esc(verdict)}.</b></p>"]
-        head.append(tiles(figures))
-        body = ["<h1>What is this judge worth?</h1>", *head, *_details(trial, asked, yes, rules)]
+        head = Paragraph(" · ".join(filter(None, words)), "soft"), Paragraph(Span(f"{verdict}.")), Tiles(figures)
+        body = [Heading("What is this judge worth?", 1), *head, *_details(trial, asked, yes, rules)]
         write_whole(stage.path / "index.html", page(f"The judge {judge.model or section.backend}", body))
-        stage.section(TITLE, *head, '<p class="soft"><a href="../check_judge/index.html">details</a></p>')
+        link = Paragraph(Link("details", "../check_judge/index.html"), "soft")
+        stage.section(TITLE, *head, link)
         stage.report()
         stage.write("trial", trial)  # last: it marks a complete stage
     lines = [f"{figure} {what}" for figure, what in figures]
@@ -228,27 +228,27 @@ def _figures(trial: Trial) -> list[tuple[str, str]]:
     return [(str(part), what.format(part.of)) for part, what in shares if part]
 
 
-def _details(trial: Trial, asked: list[Question], yes: np.ndarray, rules: np.ndarray) -> list[str]:
-    """HTML blocks: the results by margin, and the surest answers, those that the rules contradict first. [N]"""
-    body, tables = [], {"Surest answers": ~np.isnan(yes)}
+def _details(trial: Trial, asked: list[Question], yes: np.ndarray, rules: np.ndarray) -> list[Block]:
+    """The results by margin, and the surest answers, those that the rules contradict first. [N]"""
+    body, tables = list[Block](), {"Surest answers": ~np.isnan(yes)}
     if trial.margins:
         rows = [[f"{margin:g}", str(decided), str(agreement)] for margin, decided, agreement in trial.margins]
         body += [
-            "<h2>Is it right where it is sure?</h2>",
-            '<p class="soft">Answers as close as this to one half are ties: --config.annotate.tie_margin.</p>',
-            table(("tie_margin", "decided", "as by the rules"), rows, numbers=(1, 2), kind="fits"),
+            Heading("Is it right where it is sure?", 2),
+            Paragraph("Answers as close as this to one half are ties: --config.annotate.tie_margin.", "soft"),
+            Table(("tie_margin", "decided", "as by the rules"), rows, numbers=(1, 2), kind="fits"),
         ]
         tables = {"Surest answers that the rules contradict": (yes - 0.5) * (rules - 0.5) < 0} | tables
     surest = np.argsort(-np.abs(yes - 0.5), kind="stable")
     for title, which in tables.items():
-        rows = []
+        captions = list[list[Text]]()
         for at in surest[which[surest]][:SHOWN].tolist():
             first, second = asked[at].first, str(asked[at].second)
             by_rules = {-1.0: "first", 0.0: "tie", 1.0: "second"}.get(float(np.sign(rules[at] - 0.5)), "–")  # NaN: none
-            rows.append([*marked((first, second), int(yes[at] >= 0.5)), f"{yes[at]:.2f}", by_rules])
-        if rows:
+            captions.append([*marked((first, second), int(yes[at] >= 0.5)), f"{yes[at]:.2f}", by_rules])
+        if captions:
             columns = ("first", "second", "P(second is better)", "by the rules")
-            body += [f"<h2>{title}</h2>", table(columns, rows, numbers=(2,))]
+            body += [Heading(title, 2), Table(columns, captions, numbers=(2,))]
     return body
 
 

@@ -47,10 +47,10 @@ from motif_jax.offline.update import (
     means_of,
     objective_of,
 )
-from motif_jax.pages.blocks import amount, exact, tiles
-from motif_jax.pages.charts import curves
+from motif_jax.pages.blocks import Block, Box, Heading, Tiles, amount, exact
+from motif_jax.pages.charts import Curves
 from motif_jax.pages.figures import all_metrics
-from motif_jax.run import CONFIG, Head, Run, StageRun, from_plain
+from motif_jax.run import CONFIG, Facts, Run, StageRun, from_plain
 from motif_jax.stages import Experiment
 from motif_jax.structs import Stopped, UserError
 from motif_jax.system.machine import describe
@@ -238,8 +238,8 @@ class Training:
         )
 
 
-def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *blocks: str) -> None:
-    """Writes the stage's part of the report: figures and curves, then `blocks` of HTML."""
+def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *blocks: Block) -> None:
+    """Writes the stage's part of the report: figures and curves, then `blocks`."""
     rows, figures = stage.rows(), [(f"{summary['steps']:,}", "updates")]
     if "parameters" in summary:  # at the end
         figures.append((amount(summary["parameters"]), "parameters learnt"))
@@ -250,15 +250,14 @@ def report_learning(stage: StageRun, title: str, summary: Mapping[str, Any], *bl
     for name, heading, note in CURVES:
         points = [(row["steps"], row[name]) for row in rows if row.get(name) is not None]
         if len(points) > 1:
-            charts.append(curves({heading.lower(): points}, "updates", title=heading, note=note))
-    head = [f"<h3>{title}</h3>", tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
-    stage.section(TITLE, *head, *blocks, all_metrics(rows))
+            charts.append(Curves({heading.lower(): points}, "updates", title=heading, note=note))
+    stage.section(TITLE, Heading(title), Tiles(figures), Box(charts, "charts"), *blocks, all_metrics(rows))
     config, machine = without_nethack(read_json(stage.path / CONFIG), summary.get("machine", {}))
-    stage.report(Head(config=config, machine=machine or None))
+    stage.report(Facts(config=config, machine=machine or None))
 
 
-def write_summary(stage: StageRun, learner: Learner, done: Done, result: Mapping[str, Any], *blocks: str) -> None:
-    """Ends the stage: writes its part of the report, with `blocks` of HTML, and a summary of training and `result`."""
+def write_summary(stage: StageRun, learner: Learner, done: Done, result: Mapping[str, Any], *blocks: Block) -> None:
+    """Ends the stage: writes its part of the report, with `blocks`, and a summary of training and `result`."""
     summary = {
         "epoch": done.epoch, "steps": done.steps, "best": done.best, "episodes": learner.metadata["episodes"], **result,
         **learner.identity, "machine": describe(jax.devices()[0].device_kind, jax.device_count()),

@@ -1,7 +1,7 @@
 """The report: one page about the goal, the learnt reward, the training of the agent, and its evaluation.
 
 `workdir/report/index.html` is self-contained; it links to the workdir's pages about the annotations and the reward.
-Each stage has written its own sections when it ended (`run.StageRun.section`); the report arranges them, and adds what
+Each stage has written its own sections (`run.StageRun.section`) and facts; the report arranges them, and adds what
 compares several runs. The same sections give the same page, byte for byte, and so the stage is complete while the page
 is what it would write.
 
@@ -18,7 +18,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,25 +29,34 @@ from motif_jax.console import print_line
 from motif_jax.files import write_whole
 from motif_jax.pages import figures
 from motif_jax.pages.blocks import (
+    Block,
+    Box,
+    Contents,
+    Folded,
+    Heading,
+    Hero,
     Interval,
+    Link,
+    Paragraph,
+    Part,
+    Span,
+    Table,
+    Text,
     amount,
-    asset,
     cell,
+    code,
     duration,
-    esc,
     exact,
-    folded,
+    joined,
     machine_words,
     noted,
     page,
-    quoted,
-    table,
 )
-from motif_jax.pages.charts import COLOURS, curves, reach, track
+from motif_jax.pages.charts import COLOURS, Curves, Track, reach
 from motif_jax.pages.figures import WATCHED, Player, Players, Watched, estimate
 from motif_jax.pages.players import read_players
-from motif_jax.run import Head, Run
-from motif_jax.stages import NAMES, Experiment, Stage, find_stage, without_lock
+from motif_jax.run import Facts, Run
+from motif_jax.stages import Experiment, Stage, without_lock
 from motif_jax.structs import Need, UserError
 from motif_jax.system.errors import Limits
 from motif_jax.system.runs import PlannedRun
@@ -64,6 +73,7 @@ STAGES = (  # in the order of their figures on the first screen; of two equal ti
     "collect", "check_judge", "annotate", OTHERS, "train_reward", "train_language", "train_values", "evaluate",
     "train_policy",
 )  # fmt: skip
+AGENT = ("train_policy", "evaluate")  # their sentences, after those of the last of the other stages
 ALONE = ("train/entropy", "steps_per_s", "episode/steps")  # not compared: curves that do not show behaviour
 
 
@@ -108,22 +118,12 @@ def is_complete(config: ReportConfig, workdir: Path) -> bool:
 def run(config: ReportConfig, workdir: Path) -> None:
     """Writes the page to `workdir/report`."""
     for path in (workdir, *other_runs(config)):
-        if not Run(path).heads():
+        if not Run(path).facts():
             todo = "report yet: run --stage=collect first (--workdir)" if path == workdir else f"compare with ({FLAG})"
             raise UserError(f"there is nothing in {str(path)!r} to {todo}")
     file = workdir / "report/index.html"
     write_whole(file, compose(config, workdir))
     print_line(f"report: {file}")
-
-
-def every_part() -> dict[str, str]:
-    """PARTS and those that stages declare, each behind the part that it names, or else near the end."""
-    order, by = [*PARTS], dict(PARTS)
-    for stage in NAMES:
-        for title, before in find_stage(stage).parts.items():
-            order.insert(order.index(before) + 1 if before in order else len(order) - 1, title)
-            by[title] = stage
-    return {title: by[title] for title in order}
 
 
 def compose(config: ReportConfig, workdir: Path) -> str:
@@ -134,57 +134,51 @@ def compose(config: ReportConfig, workdir: Path) -> str:
     watched = Run(record.path).read_each(f"evaluate/*/{WATCHED}.json", Watched)
     played = [(one.path == ".", watched[one.name]) for one in record.players[""] if one.name in watched]
     replays = figures.replay_blocks(played, config.report.replays)
-    expected = every_part()
-    parts: dict[str, list[str]] = {title: [] for title in expected}
+    sections = sorted(Run(record.path).sections(), key=lambda one: by_stage(one.stage))
+    titles = [*PARTS]
+    for one in sections:
+        if one.title not in titles:
+            titles.insert(titles.index(one.after) + 1 if one.after in titles else len(titles) - 1, one.title)
+    parts: dict[str, list[Block]] = {title: [] for title in titles}
     parts["Watch it play"], parts["What it ran on"] = replays, ran_on(record)
     if len(runs) > 1:
         parts["Runs side by side"] = side_by_side(by_name(runs), workdir / "report")
-    for one in sorted(Run(record.path).sections(), key=lambda one: by_stage(one.stage)):
-        parts.setdefault(one.title, []).extend(one.blocks)
+    for one in sections:
+        parts[one.title] += one.blocks
     in_words = parts["The transcripts"] or config.collect["transcripts"] > 0  # then collect does not make pairs
     optional = "The dataset" if in_words else "The transcripts"
     missing = [
         f"{title} (--stage={stage})"
-        for title, stage in reversed(expected.items())
+        for title, stage in reversed(PARTS.items())
         if stage in config.stages and not parts[title] and title != optional
     ]
     # The first screen: title, one paragraph, and the agent's figures beside those of random play.
-    head = record.head
-    title = head.title or f"{head.subject or 'An experiment'} {head.aim or head.without_aim or ''}"
-    named = ("motif_jax", head.task and f"task {head.task}", record.name, head.made)
-    anchors = {title: title.lower().replace(" ", "-") for title, blocks in parts.items() if blocks}
-    links = "".join(f'<a href="#{to}">{esc(title)}</a>' for title, to in anchors.items())
-    body = [
-        f"<style>{asset('player.css')}</style>" if replays else "",
-        f'<main>\n<header class="hero{" wide" if head.beside else ""}"><div>'
-        f'<p class="eyebrow">{esc(" · ".join(filter(None, named)))}</p><h1>{title.strip()}</h1>'
-        f'<p class="lead">{" ".join(filter(None, (head.asked, head.trained, head.played)))}</p>'
-        f"</div>{head.beside or ''}</header>",
-        f'<nav class="pages" aria-label="parts">{links}</nav>',
-    ]
-    for title, anchor in anchors.items():
-        body += [f'<section><h2 id="{anchor}">{esc(title)}</h2>', *parts[title], "</section>"]
-    body += [f'<p class="absent">Not there yet: {"; ".join(missing)}.</p>'] if missing else []
-    return page(f"{record.name}: report", [*body, "</main>"], ["player.js"] if replays else [])
+    facts = record.facts
+    named = ("motif_jax", facts.task and f"task {facts.task}", record.name, facts.made)
+    hero = Hero(" · ".join(filter(None, named)), facts.title or "An experiment", facts.lead or "", facts.beside)
+    shown = [title for title, blocks in parts.items() if blocks]
+    body = [hero, Contents(shown), *(Part(title, parts[title], linked=True) for title in shown)]
+    body += [Paragraph(f"Not there yet: {'; '.join(missing)}.", "absent")] if missing else []
+    return page(f"{record.name}: report", body, main=True, player=bool(replays))
 
 
-def ran_on(record: RunRecord) -> list[str]:
-    """The part on the machine, as HTML: machine, versions, dates, and the whole config."""
-    machine, config, made = record.machine, record.head.config or {}, record.made
+def ran_on(record: RunRecord) -> list[Block]:
+    """The part on the machine: machine, versions, dates, and the whole config."""
+    machine, config, made = record.machine, record.facts.config or {}, record.made
     memory, system = machine.get("memory_gib"), machine.get("system")
     rows = {
         "processor": machine_words(machine),
         "memory": f"{memory} GiB" if memory else "",
-        "system": esc(f"{system}, Python {machine.get('python', '')}") if system else "",
-        "commit": esc(machine.get("commit", "")),
+        "system": f"{system}, Python {machine.get('python', '')}" if system else "",
+        "commit": machine.get("commit", ""),
         "versions": record.versions,
-        "dataset made": esc(made.get("collect", "")),
-        "reward made": esc(made.get("train_reward", "")),
-        "policy made": esc(made.get("train_policy", "")),
-        "seed": esc(config.get("seed", "")),
+        "dataset made": made.get("collect", ""),
+        "reward made": made.get("train_reward", ""),
+        "policy made": made.get("train_policy", ""),
+        "seed": str(config.get("seed", "")),
     }
-    body = [table(("", ""), [row for row in rows.items() if row[1]], kind="fits")]
-    return [*body, folded("the whole config", json.dumps(config, indent=2, sort_keys=True))] if config else body
+    body: list[Block] = [Table(("", ""), [row for row in rows.items() if row[1]], kind="fits")]
+    return [*body, Folded("the whole config", json.dumps(config, indent=2, sort_keys=True))] if config else body
 
 
 # ---- a run as its stages have recorded it
@@ -194,7 +188,7 @@ class RunRecord(NamedTuple):
     """The contents of one workdir that the report shows."""
 
     path: Path
-    head: Head  # of all stages together
+    facts: Facts  # of all stages together
     made: dict[str, str]  # dates by stage
     rows: list[dict[str, Any]]  # metrics of training
     players: Players  # by protocol; "": by the workdir's own rules
@@ -215,7 +209,7 @@ class RunRecord(NamedTuple):
     def meanings(self) -> figures.Meanings:
         """What its world says about its figures."""
         every = (one for players in self.players.values() for one in figures.meanings_of(players))
-        return tuple(dict.fromkeys([*every, *(self.head.meanings or ())]))
+        return tuple(dict.fromkeys([*every, *(self.facts.meanings or ())]))
 
     @property
     def evaluated(self) -> Player | None:
@@ -224,21 +218,23 @@ class RunRecord(NamedTuple):
 
     @property
     def machine(self) -> Mapping[str, Any]:
-        return self.head.machine or {}
+        return self.facts.machine or {}
 
     @property
     def versions(self) -> str:
-        return esc(", ".join(f"{name} {version}" for name, version in self.machine.get("versions", {}).items()))
+        return ", ".join(f"{name} {version}" for name, version in self.machine.get("versions", {}).items())
 
 
 def read_record(path: Path) -> RunRecord:
     """Reads what the stages have written in a workdir."""
-    run, said, made = Run(path), dict[str, Any](), dict[str, str]()
-    for (stage, _), head in sorted(run.heads().items(), key=lambda item: by_stage(item[0][0])):
-        said |= {name: value for name, value in asdict(head).items() if value is not None}
-        made |= {stage: head.made} if head.made else {}
+    run, said, made, leads = Run(path), dict[str, Any](), dict[str, str](), dict[str, Text]()
+    for (stage, _), facts in sorted(run.facts().items(), key=lambda item: by_stage(item[0][0])):
+        said |= {one.name: value for one in fields(facts) if (value := getattr(facts, one.name)) is not None}
+        made |= {stage: facts.made} if facts.made else {}
+        leads |= {stage if stage in AGENT else OTHERS: facts.lead} if facts.lead else {}
+    said["lead"] = joined([leads[of] for of in (OTHERS, *AGENT) if of in leads], " ")
     rows = run.stage("train_policy", "policy").rows()
-    return RunRecord(path, Head(**said), made, rows, figures.arranged(read_players(path)))
+    return RunRecord(path, Facts(**said), made, rows, figures.arranged(read_players(path)))
 
 
 def by_stage(name: str) -> int:
@@ -249,46 +245,46 @@ def by_stage(name: str) -> int:
 # ---- several runs side by side
 
 
-def side_by_side(runs: Mapping[str, RunRecord], home: Path) -> list[str]:
-    """The part that compares several runs, by name, this one first, as HTML; `home`: directory of the report."""
-    rows = []
+def side_by_side(runs: Mapping[str, RunRecord], home: Path) -> list[Block]:
+    """The part that compares several runs, by name, this one first; `home`: directory of the report."""
+    rows: list[list[Text]] = []
     for run, record in runs.items():
-        head, most = record.head, games(record).get("env.max_episode_steps")
-        task = noted(esc(head.task or "–"), f"at most {most} steps" if most else "")
-        judged = esc(head.goal or "–"), head.judge or "–", head.agreement or "–"
-        named = linked(run, record.path, home, "<b>{}</b>")
-        rows.append([named, task, *judged, amount(head.steps), duration(head.seconds)])
+        facts, most = record.facts, games(record).get("env.max_episode_steps")
+        task = noted(facts.task or "–", f"at most {most} steps" if most else "")
+        judged = facts.goal or "–", facts.judge.words if facts.judge else "–", facts.agreement or "–"
+        named = linked(run, record.path, home) or Span(run)
+        rows.append([named, task, *judged, amount(facts.steps), duration(facts.seconds)])
     head_row = ("run", "task", "asked for", "by", "reward agrees with its labels", "steps", "trained for")
-    body = [table(head_row, rows, (4, 5, 6))]
+    body: list[Block] = [Table(head_row, rows, (4, 5, 6))]
     if differ := differences(runs.values()):
         listed = "; ".join(f"{name}: {', '.join(values)}" for name, values in differ.items())
-        body.append(f'<p class="soft">The games of these runs differ, so compare with care ({esc(listed)}).</p>')
+        body.append(Paragraph(f"The games of these runs differ, so compare with care ({listed}).", "soft"))
     charts, colours = [], dict(zip(runs, COLOURS * len(runs), strict=False))
     for name, title, note in curves_of(runs.values()):
         lines = {run: figures.curve(record.rows, name) for run, record in runs.items()}
         lines = {run: points for run, points in lines.items() if any(value for _, value in points)}  # not always zero
         if lines and name not in ALONE:
             note = "each by its own reward" if name == "episode/intrinsic_return" else note
-            charts.append(curves(lines, "steps", title=title, note=note, colours=colours))
+            charts.append(Curves(lines, "steps", title=title, note=note, colours=colours))
     if charts:
-        body += ["<h3>Training</h3>", f'<div class="charts">{"".join(charts)}</div>']
+        body += [Heading("Training"), Box(charts, "charts")]
     named_players = [(run, own) for run, record in runs.items() if (own := record.own())]
     if not differ:
         named_players += [("random play", chance) for record in runs.values() if (chance := record.chance())][:1]
     if len(named_players) > 1:
-        body += ["<h3>Evaluation</h3>", '<p class="soft">Means with 95 % bootstrap intervals.</p>']
+        body += [Heading("Evaluation"), Paragraph("Means with 95 % bootstrap intervals.", "soft")]
         body += [figures.figures_table(named_players), *figures.behaviours(named_players)]
-    liked = {run: record.head.likes for run, record in runs.items() if record.head.likes}
-    likes = [f"<div><h3>{esc(run)} likes most</h3>{captions}</div>" for run, captions in liked.items()]
-    return [*body, f'<div class="pair">{"".join(likes)}</div>'] if likes else body
+    liked = {run: record.facts.likes for run, record in runs.items() if record.facts.likes}
+    likes = [Box([Heading(f"{run} likes most"), captions]) for run, captions in liked.items()]
+    return [*body, Box(likes, "pair")] if likes else body
 
 
-def linked(name: str, workdir: Path, home: Path, otherwise: str = "{}") -> str:
-    """A run's name with a link from the directory `home` of a report to the run's own; `otherwise` without one."""
-    page, home = (workdir / "report/index.html").resolve(), home.resolve()
-    if not page.is_file() or page.parent == home:
-        return otherwise.format(esc(name))
-    return f'<a href="{esc(Path(os.path.relpath(page, home)).as_posix())}">{esc(name)}</a>'
+def linked(name: str, workdir: Path, home: Path) -> Link | None:
+    """A run's name with a link from the directory `home` of a report to the run's own, if it has one elsewhere."""
+    file, home = (workdir / "report/index.html").resolve(), home.resolve()
+    if not file.is_file() or file.parent == home:
+        return None
+    return Link(name, Path(os.path.relpath(file, home)).as_posix())
 
 
 def curves_of(runs: Iterable[RunRecord]) -> list[figures.Curve]:
@@ -305,10 +301,10 @@ def meanings_of(runs: Iterable[RunRecord]) -> figures.Meanings:
 
 def games(record: RunRecord) -> dict[str, str]:
     """The settings of the games, and the seed, if they are known."""
-    config = record.head.config or {}
+    config = record.facts.config or {}
     settings = {f"env.{name}": str(value) for name, value in config.get("env", {}).items()}
-    if record.head.task:
-        settings["env.task"] = record.head.task
+    if record.facts.task:
+        settings["env.task"] = record.facts.task
     return settings | ({"seed": str(config["seed"])} if "seed" in config else {})
 
 
@@ -345,34 +341,37 @@ def write_page_over_seeds(runs: Sequence[PlannedRun], workdir: Path, arguments: 
     if not any(variants.values()):
         raise UserError(f"none of the {len(runs)} runs in {str(workdir)!r} has anything to report yet (--workdir)")
     seeds, of_variants = max(map(len, variants.values())), f", {len(variants)} variants" * (len(variants) > 1)
+    explained = (
+        "A dot is one run: the mean over its evaluated episodes. The mark is the mean over runs, the shade its 95 % "
+        "interval over seeds (bootstrap)."
+    )
     lines = [
-        f'<p class="eyebrow">motif_jax · {esc(workdir.resolve().name)}</p><h1>{seeds} seeds{of_variants}</h1>',
-        '<p class="lead">A dot is one run: the mean over its evaluated episodes. The mark is the mean over runs, the '
-        "shade its 95 % interval over seeds (bootstrap).</p>",
+        Paragraph(f"motif_jax · {workdir.resolve().name}", "eyebrow"),
+        Heading(f"{seeds} seeds{of_variants}", 1),
+        Paragraph(explained, "lead"),
     ]
-    parts, said, meanings = [], [], meanings_of(run for _, run in with_results(variants))
+    parts, said, meanings = list[Block](), [], meanings_of(run for _, run in with_results(variants))
     for protocol, rules in protocols_of(variants).items():
         for name, ran in variants.items():
             seeds_of = sorted(run.seed for run in runs if run.variant == name)
             if missing := [str(seed) for seed in seeds_of if seed not in ran or not ran[seed].own(protocol)]:
-                who = esc((f" of {name}" if name else "") + rules)
+                who = f" of {name}{rules}" if name else rules
                 left_out = f"Not evaluated yet{who}: seed {', '.join(missing)}. They are left out."
-                lines.append(f'<p class="absent">{left_out}</p>')
+                lines.append(Paragraph(left_out, "absent"))
         every = columns(variants, protocol)
-        parts += parts_over_seeds(every, meanings, esc(rules), has_one_reward(variants, protocol))
+        parts += parts_over_seeds(every, meanings, rules, has_one_reward(variants, protocol))
         for name, scores in every.items():
             means = (f"{figure} {estimate(values).spelt}" for figure, values in scores.items())
             said.append(f"{name}{rules}: {'; '.join(means)}")
     fewest = min(sum(run.evaluated is not None for run in ran.values()) for ran in variants.values())
     if fewest < FEW:
         needs = f"A claim about learning needs at least {FEW} evaluated seeds; these are {fewest}."
-        lines.append(f'<p class="absent">{needs}</p>')
+        lines.append(Paragraph(needs, "absent"))
     if charts := training(variants):
-        parts.append(("Training", [f'<div class="charts">{"".join(charts)}</div>']))
-    parts += [("The runs", [runs_table(variants, file.parent)]), ("How it was made", [made_by(variants, arguments)])]
-    for title, blocks in parts:
-        lines += [f"<section><h2>{title}</h2>", *blocks, "</section>"]
-    write_whole(file, page(f"{workdir.resolve().name}: {len(runs)} runs", ["<main>", *lines, "</main>"]))
+        parts.append(Part("Training", [Box(charts, "charts")]))
+    parts.append(Part("The runs", [runs_table(variants, file.parent)]))
+    parts.append(Part("How it was made", [made_by(variants, arguments)]))
+    write_whole(file, page(f"{workdir.resolve().name}: {len(runs)} runs", [*lines, *parts], main=True))
     for line in said:
         print_line(line)
     return file
@@ -383,7 +382,7 @@ def gather(runs: Sequence[PlannedRun], workdir: Path) -> Variants:
     variants: Variants = {run.variant: {} for run in runs}
     for run in runs:
         one = read_record(workdir / run.folder)
-        if one.rows or one.evaluated or one.head.asked:
+        if one.rows or one.evaluated or one.facts.lead:
             variants[run.variant][run.seed] = one
     return variants
 
@@ -449,10 +448,8 @@ def has_one_reward(variants: Variants, protocol: str = "") -> bool:
     return len(rewards) == len({seed for seed, _ in rewards})
 
 
-def parts_over_seeds(
-    every: Scores, meanings: figures.Meanings, rules: str, one_reward: bool
-) -> list[tuple[str, list[str]]]:
-    """The parts with figures and comparisons, of one protocol: titles and HTML. `meanings`: of the worlds' figures.
+def parts_over_seeds(every: Scores, meanings: figures.Meanings, rules: str, one_reward: bool) -> list[Part]:
+    """The parts with figures and comparisons, of one protocol. `meanings`: of the worlds' figures.
 
     Figures that differ between runs, as those of a single run do, are in the tables; the others in a sentence.
     """
@@ -462,18 +459,19 @@ def parts_over_seeds(
         if len(values) > 1 and (values == values[0]).all():
             constant[figure] = values[0]
     kept = {name: {f: values for f, values in scores.items() if f not in constant} for name, scores in every.items()}
-    scores, parts = {name: of for name, of in kept.items() if of}, []
+    scores, parts = {name: of for name, of in kept.items() if of}, list[Part]()
     if every:
         names = figures.in_order(constant, meanings)
         same = ", ".join(f"{figures.words(name, meanings)[0]} {exact(constant[name])}" for name in names)
-        note = f'<p class="soft">The same in every run: {esc(same)}.</p>' if same else ""
-        parts.append((f"Figures over seeds{rules}", [table_over_seeds(scores, meanings) if scores else "", note]))
+        body: list[Block] = [table_over_seeds(scores, meanings)] if scores else []
+        body += [Paragraph(f"The same in every run: {same}.", "soft")] if same else []
+        parts.append(Part(f"Figures over seeds{rules}", body))
     if len(scores) > 1:
-        parts.append((f"Is it better{rules}?", [comparison(scores, meanings, one_reward)]))
+        parts.append(Part(f"Is it better{rules}?", comparison(scores, meanings, one_reward)))
     return parts
 
 
-def table_over_seeds(variants: Scores, meanings: figures.Meanings) -> str:
+def table_over_seeds(variants: Scores, meanings: figures.Meanings) -> Table:
     """A row per figure: mean, interval, interquartile mean, and every seed as a dot."""
     rows, sheet = [], []
     names = figures.in_order((figure for scores in variants.values() for figure in scores), meanings)
@@ -484,21 +482,21 @@ def table_over_seeds(variants: Scores, meanings: figures.Meanings) -> str:
         low, high = reach([*intervals.values(), *ends])
         what, note = figures.words(figure, meanings)
         side = figures.better(figure, names, meanings)
-        cells = [noted(esc(what), "; ".join(filter(None, (note, f"{side} is better" if side else ""))))]
+        cells = [noted(what, "; ".join(filter(None, (note, f"{side} is better" if side else ""))))]
         for name, colour in zip(variants, itertools.cycle(COLOURS), strict=False):
             if name not in values:
                 cells.append(cell(None))
                 continue
             interval, middle = intervals[name], figures.interquartile_mean(values[name])
             sheet.append((what, name, interval.mean, interval.low, interval.high, middle, len(values[name]), side))
-            scale = track(interval, low, high, colour, values[name].tolist())
-            cells.append(cell(interval, f" · IQM {exact(middle)}") + scale)
+            scale = Track(interval, low, high, colour, values[name].tolist())
+            cells.append((cell(interval, f" · IQM {exact(middle)}"), scale))
         rows.append(cells)
     head = ("figure", "of", "mean", "low", "high", "interquartile mean", "seeds", "better")
-    return table(("", *variants), rows, kind="figures", sheet=(head, sheet))
+    return Table(("", *variants), rows, kind="figures", sheet=(head, sheet))
 
 
-def comparison(variants: Scores, meanings: figures.Meanings, one_reward: bool) -> str:
+def comparison(variants: Scores, meanings: figures.Meanings, one_reward: bool) -> list[Block]:
     """Each variant against random play, and the first one; learnt returns as well if they are of `one_reward`."""
     names = list(variants)
     pairs = [(name, CHANCE) for name in names if CHANCE in variants and name != CHANCE]
@@ -513,24 +511,24 @@ def comparison(variants: Scores, meanings: figures.Meanings, one_reward: bool) -
             second, side = variants[theirs][figure], figures.better(figure, measured, meanings)
             sign, needed = -1.0 if side == "lower" else 1.0, figures.seeds_needed(first, second)
             rows.append([
-                f"<b>{esc(ours)}</b> against {esc(theirs)}", esc(title), side or "not known",
+                (Span(ours), f" against {theirs}"), title, side or "not known",
                 f"{first.mean() - second.mean():+.2f}", figures.improvement(sign * first, sign * second).spelt,
                 "–" if needed is None else str(needed),
             ])  # fmt: skip
-    return (
-        '<p class="soft">The probability that a run with a new seed is better (higher, if the better side is not '
-        "known; one half: no difference), and the number of seeds of each that shows a difference of this size four "
-        "times out of five.</p>"
-        + table(("", "figure", "better", "difference", "probability of improvement", "seeds needed"), rows, (3, 4, 5))
+    explained = (
+        "The probability that a run with a new seed is better (higher, if the better side is not known; one half: no "
+        "difference), and the number of seeds of each that shows a difference of this size four times out of five."
     )
+    head = ("", "figure", "better", "difference", "probability of improvement", "seeds needed")
+    return [Paragraph(explained, "soft"), Table(head, rows, (3, 4, 5))]
 
 
 # ---- the other parts of the page
 
 
-def training(variants: Variants) -> list[str]:
+def training(variants: Variants) -> list[Block]:
     """Curves of training: the mean over the seeds of each variant, with its interval."""
-    charts = []
+    charts = list[Block]()
     for name, title, note in curves_of(run for _, run in with_results(variants)):
         lines, bands = {}, {}
         for variant, runs in variants.items():
@@ -538,46 +536,46 @@ def training(variants: Variants) -> list[str]:
             if over := figures.band([points for one in runs.values() if (points := figures.curve(one.rows, name))]):
                 lines[label], bands[label] = over
         if len({value for points in lines.values() for _, value in points}) > 1:
-            charts.append(curves(lines, "steps", title=title, note=note, bands=bands))
+            charts.append(Curves(lines, "steps", title=title, note=note, bands=bands))
     return charts
 
 
-def runs_table(variants: Variants, home: Path) -> str:
+def runs_table(variants: Variants, home: Path) -> Table:
     """All runs with links to their own pages; as CSV also with the figures of each."""
-    rows, sheet = [], []
+    rows, sheet = list[list[Text]](), []
     in_order = [run for ran in variants.values() for _, run in sorted(ran.items())]
     players = [player for run in in_order if (player := run.evaluated)]
     meanings = meanings_of(in_order)
     shown = figures.in_order((figure for player in players for figure in player.figures), meanings)
     for name, ran in variants.items():
         for seed, run in sorted(ran.items()):
-            done, own = run.head, run.evaluated
+            done, own = run.facts, run.evaluated
             means = [interval.mean if own and (interval := own.figures.get(figure)) else None for figure in shown]
-            named = linked(f"{name} seed {seed}".strip(), run.path, home)
+            named = linked(run_name := f"{name} seed {seed}".strip(), run.path, home) or run_name
             rows.append([named, amount(done.steps), duration(done.seconds), f"{own.episodes:,}" if own else "–"])
             sheet.append((name, seed, done.steps, done.seconds, own.episodes if own else None, *means))
     titles = (figures.words(figure, meanings)[0] for figure in shown)
     head = ("variant", "seed", "steps", "seconds", "episodes", *titles)
     names = ("run", "steps", "trained for", "episodes evaluated")
-    return table(names, rows, (1, 2, 3), kind="fits", sheet=(head, sheet))
+    return Table(names, rows, (1, 2, 3), kind="fits", sheet=(head, sheet))
 
 
-def made_by(variants: Variants, arguments: Sequence[str]) -> str:
-    """A table of task, config, commit, machine and command, as HTML."""
+def made_by(variants: Variants, arguments: Sequence[str]) -> Table:
+    """A table of task, config, commit, machine and command."""
     runs = [run for _, run in with_results(variants)]
     command = shlex.join(["python", "-m", "motif_jax.launch", *arguments]) if arguments else ""
     configs = [text for before, text in itertools.pairwise(arguments) if before in ("--config", "-config")]
     configs += [text.partition("=")[2] for text in arguments if re.match("--?config=", text)]
-    rows = [
-        ("task", [esc(one.evaluated.task if one.evaluated else one.head.task or "") for one in runs]),
-        ("config", [esc(text) for text in configs]),
-        ("commit", [esc(one.machine.get("commit", "")) for one in runs]),
+    rows: list[tuple[str, Sequence[str]]] = [
+        ("task", [one.evaluated.task if one.evaluated else one.facts.task or "" for one in runs]),
+        ("config", configs),
+        ("commit", [one.machine.get("commit", "") for one in runs]),
         ("versions", [one.versions for one in runs]),
         ("machine", [machine_words(one.machine) for one in runs]),
-        ("command", [quoted(command)] if command else []),
     ]
-    filled = [(name, "; ".join(dict.fromkeys(filter(None, values)))) for name, values in rows]
-    return table(("", ""), [row for row in filled if row[1]], kind="fits")
+    filled: list[tuple[str, Text]] = [(name, "; ".join(dict.fromkeys(filter(None, of)))) for name, of in rows]
+    filled += [("command", code(command))] if command else []
+    return Table(("", ""), [row for row in filled if row[1]], kind="fits")
 
 
 STAGE = Stage(

@@ -76,7 +76,7 @@ def test_rules_give_probabilities_with_the_same_verdicts(workdir):
     assert labels(workdir, name) == expected(workdir)
     prob = np.load(workdir / f"annotations/{name}/prob.npy")
     np.testing.assert_allclose(prob, 1 / (1 + np.exp((first - second) / 2)), atol=1e-6)
-    assert Run(workdir).heads()["annotate", name].judge == "<b>the rules</b>"
+    assert Run(workdir).facts()["annotate", name].judge.names == ("the rules",)
 
 
 @pytest.mark.journey
@@ -375,7 +375,7 @@ def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir):
     assert not_asked > 200
     assert read_json(workdir / f"annotations/{name}/merged.json")["not_asked"] == not_asked
     (part,) = Run(workdir).sections()
-    assert Run(workdir).heads()["annotate", name].judged == 600 - not_asked
+    assert Run(workdir).facts()["annotate", name].judge.pairs == 600 - not_asked
     assert f"unknown {unknown / 600:.1%}<" in "".join(part.blocks)
 
 

@@ -186,7 +186,7 @@ def test_a_place_for_answers_is_needed_by_the_stage_that_keeps_them(tmp_path):
 def test_a_complete_stage_needs_nothing(tmp_path):
     config = get_config("motif.py", "toy", collect__dataset="/gone")
     refusal(lambda: experiment.check(config.to_dict(), ["collect"], tmp_path), "dataset '/gone' has no data")
-    for file in ("dataset/dataset.json", "sections/collect.json"):
+    for file in ("dataset/dataset.json", "parts/collect.json"):
         (tmp_path / file).parent.mkdir()
         (tmp_path / file).write_text("{}")
     experiment.check(config.to_dict(), ["collect"], tmp_path)

@@ -7,11 +7,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from conftest import get_config, is_complete, run_stage
-from report_workdir import EVENTS, make_replay, write_policy, write_workdir
+from report_workdir import EVENTS, make_replay, tell, write_policy, write_reward, write_workdir
 
 from motif_jax.files import read_json, write_json
+from motif_jax.pages.blocks import Paragraph, drawn
 from motif_jax.pages.players import read_results
-from motif_jax.run import Head, Run
+from motif_jax.run import Facts, Judge, Run
 from motif_jax.screens import SHOWN
 from motif_jax.stages import report
 from motif_jax.stages.collect import report_pairs
@@ -94,17 +95,17 @@ def test_the_first_screen_shows_what_differs_most_from_random_play(whole):
 
 
 LEARNT, ONLINE, AIM = "train_reward", "train_policy", "with the goal “be kind”"
-RULES = Head(judge="<b>two oracles</b>", plural=True, goal="defaultgoal")
+RULES, QWEN = Facts(judge=Judge(("two oracles",), plural=True), goal="defaultgoal"), Judge(("Qwen",))
 
 
 @pytest.mark.parametrize(
     ("policy", "reward", "title", "trained"),
     [
         ({}, RULES, "An agent that likes what two oracles like", "by the learnt reward alone, not by the game, and"),
-        ({}, Head(judge="<b>Qwen</b>"), "An agent that likes what Qwen likes", "by the learnt reward alone"),
-        ({}, Head(judge="<b>A</b> and <b>B</b>"), "An agent that likes what A and B like", "by the learnt reward"),
-        ({}, Head(judge="<b>Qwen</b>", aim=AIM), f"An agent {AIM}", "by the learnt reward alone, not by the game, and"),
-        ({}, Head(), "An agent that likes the learnt reward", "by the learnt reward alone"),  # an imported one
+        ({}, Facts(judge=QWEN), "An agent that likes what Qwen likes", "by the learnt reward alone"),
+        ({}, Facts(judge=Judge(("A", "B"))), "An agent that likes what A and B like", "by the learnt reward"),
+        ({}, Facts(judge=QWEN, goal="be kind"), f"An agent {AIM}", "by the learnt reward alone, not by the game, and"),
+        ({}, Facts(), "An agent that likes the learnt reward", "by the learnt reward alone"),  # an imported one
         ({"extrinsic_coefficient": 0.1}, RULES, "An agent that likes the game's own reward and what two oracles like",
          "by the game and the learnt reward and trained"),
         ({"sources": "learnt,explore:0.02,event_idle:-0.005"}, RULES,
@@ -114,7 +115,7 @@ RULES = Head(judge="<b>two oracles</b>", plural=True, goal="defaultgoal")
          "by event_stairs_down and event_idle (a penalty)"),
         ({"extrinsic_coefficient": 1.0, "intrinsic_coefficient": 0.0}, None,
          "An agent that learnt by playing, from the game's own reward", "by the game alone and trained"),
-        ({"sources": "online:0.1"}, None, "An agent that likes what a judge likes", "by a judge&#x27;s answers alone"),
+        ({"sources": "online:0.1"}, None, "An agent that likes what a judge likes", "by a judge's answers alone"),
     ],
 )  # fmt: skip
 def test_the_title_says_what_was_rewarded(tmp_path, policy, reward, title, trained):
@@ -122,9 +123,9 @@ def test_the_title_says_what_was_rewarded(tmp_path, policy, reward, title, train
     if reward:
         Run(tmp_path).stage("train_reward", "reward").report(reward)
     report_training(tmp_path)
-    head = report.read_record(tmp_path).head
-    assert head.title == title
-    assert trained in head.trained
+    facts = report.read_record(tmp_path).facts
+    assert facts.title == title
+    assert trained in drawn(facts.lead).replace("&#x27;", "'")
 
 
 def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
@@ -138,6 +139,23 @@ def test_the_same_artefacts_make_the_same_page_and_others_another(copy):
     assert make(copy) != first
     (copy / "report/index.html").unlink()
     assert not is_complete(report, settings(), copy)
+
+
+@pytest.mark.parametrize("stage", ["collect", "annotate", "train_reward", "train_policy", "evaluate", "of_a_plugin"])
+def test_a_section_that_any_object_of_a_stage_adds_is_on_the_page(copy, stage):
+    def titles():
+        return [attrs["id"] for tag, attrs in Seen(make(copy)).tags if tag == "h2"]
+
+    before = titles()
+    Run(copy).stage(stage, "elsewhere").section("Mine", Paragraph("said in the middle"), after="Evaluation")
+    report_pairs(copy)  # all objects of the stages report again
+    write_reward(copy, "lexicon_msg_gold")
+    tell(copy)
+    behind = before.index("evaluation") + 1
+    assert titles() == [*before[:behind], "mine", *before[behind:]]
+    assert "<p>said in the middle</p>" in make(copy)
+    Run(copy).stage(stage, "elsewhere").section("Mine")  # without blocks
+    assert titles() == before
 
 
 def test_hostile_text_is_escaped(tmp_path):

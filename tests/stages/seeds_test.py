@@ -2,7 +2,7 @@ import pytest
 from report_test import Seen
 
 from motif_jax.files import write_json, write_lines
-from motif_jax.run import Head, Run
+from motif_jax.run import Facts, Run
 from motif_jax.stages.report import columns, gather, write_page_over_seeds
 from motif_jax.structs import Meaning
 from motif_jax.system.runs import plan
@@ -24,7 +24,7 @@ def write_run(folder, success, reward=None, **more):
     rows = [{"env_steps": step, "seconds": 1.0, "episode/success": success * step / 2000} for step in (1000, 2000)]
     (folder / "policy").mkdir(parents=True)
     write_lines(folder / "policy" / "metrics.jsonl", rows)
-    said = Head(steps=2000, seconds=1.0, machine=MACHINE, meanings=MEANINGS)
+    said = Facts(steps=2000, seconds=1.0, machine=MACHINE, meanings=MEANINGS)
     Run(folder).stage("train_policy", "policy").report(said)
 
 

@@ -16,7 +16,7 @@ from motif_jax.language.config import make_config
 from motif_jax.language.hub import read_language_model, write_language_model
 from motif_jax.language.model import make_language_model
 from motif_jax.offline.recipes import recipe_of
-from motif_jax.pages.blocks import Interval
+from motif_jax.pages.blocks import Interval, drawn
 from motif_jax.pages.figures import HowDecoded, Player
 from motif_jax.pages.players import read_players, read_results
 from motif_jax.policies import writing
@@ -223,7 +223,7 @@ def test_every_scripted_player_is_a_line_beside_the_decodings():
         return Player("", 0, False, 4, "wordle", {"return": Interval(value, value - 1, value + 1)}, **own)
 
     decoded = [player(-beta, decoding=HowDecoded("sample", beta))._replace(path=".") for beta in (4.0, 2.0)]
-    chart = "".join(_sweep([*decoded, player(-5.25, name="montecarlo"), player(-6.5, name="own")], decoded))
+    chart = drawn(_sweep([*decoded, player(-5.25, name="montecarlo"), player(-6.5, name="own")], decoded))
     assert "montecarlo: -5.25" in chart
     assert "own: -6.5" in chart
 

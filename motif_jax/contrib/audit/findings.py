@@ -22,7 +22,7 @@ import numpy as np
 
 from motif_jax.console import clean, print_line
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import esc, exact, page, table
+from motif_jax.pages.blocks import Block, Heading, Paragraph, Span, Table, Text, exact, page, soft
 from motif_jax.rewards.statistics import Z95, ranks, share_interval
 
 LEVEL = 0.05  # chance of a false alarm in a whole audit
@@ -559,34 +559,33 @@ def print_record(record: Mapping[str, Any], file: Path) -> None:
     print_line(f"audit: {file}")
 
 
-def record_blocks(record: Mapping[str, Any]) -> list[str]:
-    """The findings, worst first, and what the agent was paid for, as HTML."""
+def record_blocks(record: Mapping[str, Any]) -> list[Block]:
+    """The findings, worst first, and what the agent was paid for."""
     words = [
-        *([f"judged by {esc(record['judge'])}"] if record["judge"] else []),
-        *([f"the pay of {esc(record['player'])}"] if record["player"] else []),
+        *([f"judged by {record['judge']}"] if record["judge"] else []),
+        *([f"the pay of {record['player']}"] if record["player"] else []),
     ]
-    body = [f"<p>{esc(describe_file(record))}</p>"] if "file" in record else []
-    body.append(f'<p class="soft">{" · ".join(words)}</p>')
+    body: list[Block] = [Paragraph(describe_file(record))] if "file" in record else []
+    body.append(Paragraph(" · ".join(words), "soft"))
     body += findings_blocks(record["findings"], record["nothing_found"], record["not_looked_at"])
     if record["paid"]:
-        cells = [
-            [f"{one['share']:.1%} <span class=\"soft\">[{one['low']:.1%}, {one['high']:.1%}]</span>",
-             esc(one["captions"]), f"{one['times']:,}", *map(_cell, (one["each"], one["reward"], one["worth"]))]
+        cells: list[list[Text]] = [
+            [(f"{one['share']:.1%} ", soft(f"[{one['low']:.1%}, {one['high']:.1%}]")),
+             one["captions"], f"{one['times']:,}", *map(_cell, (one["each"], one["reward"], one["worth"]))]
             for one in record["paid"]
         ]  # fmt: skip
         head = ("share of the pay", "captions", "times", "pay each time", "reward", "worth to the judge")
-        body += ["<h3>What the agent is paid for</h3>", table(head, cells, numbers=(2, 3, 4, 5))]
+        body += [Heading("What the agent is paid for"), Table(head, cells, numbers=(2, 3, 4, 5))]
     if rewards := record.get("rewards"):
-        rows = [[esc(name), f"{share:.1%}"] for name, share in sorted(rewards.items(), key=lambda one: -one[1])]
-        body += ["<h3>Which reward pays</h3>", table(("reward", "share of the pay"), rows, numbers=(1,))]
+        rows = [[name, f"{share:.1%}"] for name, share in sorted(rewards.items(), key=lambda one: -one[1])]
+        body += [Heading("Which reward pays"), Table(("reward", "share of the pay"), rows, numbers=(1,))]
     return body
 
 
 def write_page(folder: Path, record: Mapping[str, Any]) -> None:
     """Writes the record of a file as a page of its own, `index.html`."""
     title = f"The audit of {Path(record['file']).name}"
-    text = page(title, ["<main>", f"<h1>{esc(title)}</h1>", *record_blocks(record), "</main>"])
-    write_whole(folder / "index.html", text)
+    write_whole(folder / "index.html", page(title, [Heading(title, 1), *record_blocks(record)], main=True))
 
 
 def _cell(value: float) -> str:
@@ -595,13 +594,14 @@ def _cell(value: float) -> str:
 
 def findings_blocks(
     findings: Sequence[Mapping[str, Any]], clear: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, Any]]
-) -> list[str]:
-    """Findings of an audit, worst first, as HTML.
+) -> list[Block]:
+    """Findings of an audit, worst first.
 
     `clear`: checks without a finding, and what they looked at. `skipped`: checks that could not be made, and why.
     """
-    rows = [[esc(check["check"]), f"{esc(check['sentence'])}.", esc(check["advice"])] for check in findings]
-    body = [table(("check", "finding, worst first", "try"), rows) if rows else "<p><b>Nothing found.</b></p>"]
+    rows = [[check["check"], f"{check['sentence']}.", check["advice"]] for check in findings]
+    table = Table(("check", "finding, worst first", "try"), rows)
+    body: list[Block] = [table if rows else Paragraph(Span("Nothing found."))]
     found = [f"{one['check']} ({one['about']})" if one["about"] else one["check"] for one in clear]
     lists = ("Nothing found by", found), ("Not looked at", [f"{one['check']}: {one['why']}" for one in skipped])
-    return body + [f'<p class="soft">{what}: {esc("; ".join(named))}.</p>' for what, named in lists if named]
+    return body + [Paragraph(f"{what}: {'; '.join(named)}.", "soft") for what, named in lists if named]

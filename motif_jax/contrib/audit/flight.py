@@ -20,8 +20,8 @@ from motif_jax.contrib.audit.findings import Steps, findings_blocks
 from motif_jax.contrib.audit.judge import audit_in_flight
 from motif_jax.contrib.audit.sections import AuditSection
 from motif_jax.files import json_line, keep_lines, read_lines
-from motif_jax.pages.blocks import esc, table
-from motif_jax.pages.charts import curves
+from motif_jax.pages.blocks import Block, Box, Heading, Paragraph, Table
+from motif_jax.pages.charts import Curves
 from motif_jax.pages.figures import curve
 from motif_jax.policies.checkpoints import TrainingProgress
 from motif_jax.rewards.online.source import OnlineSource
@@ -145,29 +145,27 @@ class FlightAudit(TrainingHook):
         return {METRIC + name: value for name, value in figures.items()}
 
     @staticmethod
-    def page(folder: Path, rows: Rows) -> list[str]:
+    def page(folder: Path, rows: Rows) -> list[Block]:
         """The last audit, and the curve of pay for neutral captions."""
         audits = [*read_lines(folder / AUDITS)] if (folder / AUDITS).exists() else []
         if not audits:
             return []
-        body, points = ["<h3>The last audit during training</h3>"], curve(rows, f"{METRIC}neutral")
+        body: list[Block] = [Heading("The last audit during training")]
+        points = curve(rows, f"{METRIC}neutral")
         if any(share for _, share in points):
             lines = {"neutral": [(steps, 100 * share) for steps, share in points]}
             note = "% of the pay, by the labels then"
-            body.append(
-                f'<div class="charts">{curves(lines, "steps", title="Pay for neutral captions", note=note)}</div>'
-            )
+            body.append(Box([Curves(lines, "steps", title="Pay for neutral captions", note=note)], "charts"))
         return body + audit_blocks(audits[-1])
 
 
-def audit_blocks(audit: Mapping[str, Any]) -> list[str]:
-    """One audit during training, as HTML."""
+def audit_blocks(audit: Mapping[str, Any]) -> list[Block]:
+    """One audit during training."""
     when = f"at {audit['env_steps']:,} steps, over the last {audit['episodes']:,} episodes"
-    body = [f'<p class="soft">{when} · goal: {esc(audit["goal"])}</p>']
+    body: list[Block] = [Paragraph(f"{when} · goal: {audit['goal']}", "soft")]
     body += findings_blocks(audit["findings"], [], audit["not_looked_at"])
     cells = [
-        [f"{one['share']:.1%}", esc(one["captions"]), f"{one['times']:,}", WORTHS[one["worth"]]]
-        for one in audit["paid"]
+        [f"{one['share']:.1%}", one["captions"], f"{one['times']:,}", WORTHS[one["worth"]]] for one in audit["paid"]
     ]
     head = ("share of the pay", "captions", "times paid", "to the judge")
-    return [*body, table(head, cells, numbers=(2,))] if cells else body
+    return [*body, Table(head, cells, numbers=(2,))] if cells else body

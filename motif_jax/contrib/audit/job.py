@@ -56,7 +56,7 @@ def run(config: AuditConfig, workdir: Path, open_backend: OpenBackend = opened) 
         findings.write_page(stage.path, record)
     else:
         record, refused = audit_workdir(config, stage, open_backend)
-    stage.section(TITLE, *findings.record_blocks(record))
+    stage.section(TITLE, *findings.record_blocks(record), after="Training the agent")
     stage.report()
     stage.write(FILE, record | {"stamp": "" if refused else stamp})
     findings.print_record(record, stage.path / f"{FILE}.json")

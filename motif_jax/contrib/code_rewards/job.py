@@ -34,10 +34,10 @@ from motif_jax.envs.texts import texts_of
 from motif_jax.envs.world import SeedStream, waited
 from motif_jax.envs.worlds import make_world
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import esc, table, tiles
+from motif_jax.pages.blocks import Block, Heading, Listed, Paragraph, Table, Text, Tiles, Verbatim, code
 from motif_jax.pages.players import read_results
 from motif_jax.rewards.source import Arrays, Setting
-from motif_jax.run import Head, Run
+from motif_jax.run import Facts, Run
 from motif_jax.stages.annotate import ask_pairs
 from motif_jax.structs import UserError
 
@@ -402,8 +402,8 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
             "pairs": [len(loop.evidence.choosing.judged), len(telling.judged)],
         }  # fmt: skip
         stage.write("record", results)
-        stage.section(TITLE, *blocks_of(results))
-        stage.report(Head(subject="A reward,", aim="written as a program"))
+        stage.section(TITLE, *blocks_of(results), after="The judge")
+        stage.report(Facts(title="A reward, written as a program"))
         if best.is_reward:  # last, as the stage is complete when the file exists
             by = f"written by {writer_name}; agrees with the judge about {others:.0%} of {len(telling.judged)} pairs"
             heading = f"# {' '.join(goal.split())}\n# {by}\n".encode("ascii", "replace")
@@ -423,8 +423,8 @@ def write(config: WriteConfig, workdir: Path, open_backend: OpenBackend = opened
     )
 
 
-def blocks_of(results: Mapping[str, Any]) -> list[str]:
-    """The report's part, as HTML: the best program, and all that were tried."""
+def blocks_of(results: Mapping[str, Any]) -> list[Block]:
+    """The report's part: the best program, and all that were tried."""
     best, (choosing, others) = results["best"], results["pairs"]
     by = "templates, which know nothing of games" if results["writer"] == SCRIPTED else results["model"]
     words = f"goal: {results['goal']} · written by {by} · judged by {results['judge']}"
@@ -436,8 +436,10 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
         figures.append(
             (_percent(best["learnt_disagrees"]), "of the pairs are ordered differently by the learnt reward")
         )
-    found = "".join(f"<li>{esc(one)}</li>" for one in best["findings"])
-    rows = []
+    nothing: list[Block] = [Paragraph("Nothing found.", "soft")]
+    found = [Paragraph("Found on recorded episodes:"), Listed(best["findings"])] if best["findings"] else nothing
+    closest = [] if results["found"] else [Paragraph("No reward was found; this program came closest.")]
+    rows = list[list[Text]]()
     for number, row in [(number, row) for number, tried in enumerate(results["rounds"]) for row in tried]:
         remarks = [*row.get("findings", ())]
         if trained := row.get("trained"):
@@ -446,16 +448,16 @@ def blocks_of(results: Mapping[str, Any]) -> list[str]:
         text = " ".join(row["program"].split())
         cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]} …"
         agreement = _percent(row.get("agreement"))
-        rows.append([str(number), f"<code>{esc(cut)}</code>", agreement, esc("; ".join(remarks) or row["error"])])
+        rows.append([str(number), code(cut), agreement, "; ".join(remarks) or row["error"]])
     figures += [(f"{len(rows):,}", "programs tried"), (f"{results['episodes']:,}", "recorded episodes")]
     return [
-        f'<p class="soft">{esc(words)}</p>',
-        "" if results["found"] else "<p>No reward was found; this program came closest.</p>",
-        tiles(figures),
-        f"<pre>{esc(best['program'])}</pre>",
-        f"<p>Found on recorded episodes:</p><ul>{found}</ul>" if found else '<p class="soft">Nothing found.</p>',
-        "<h3>All programs</h3>",
-        table(("round", "program", "agrees", "found, or why it cannot be read"), rows, numbers=(0, 2)),
+        Paragraph(words, "soft"),
+        *closest,
+        Tiles(figures),
+        Verbatim(best["program"]),
+        *found,
+        Heading("All programs"),
+        Table(("round", "program", "agrees", "found, or why it cannot be read"), rows, numbers=(0, 2)),
     ]
 
 

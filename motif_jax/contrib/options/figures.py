@@ -15,15 +15,14 @@ from motif_jax.contrib.options.acting import Options
 from motif_jax.contrib.options.plan import CONTROLLER_FLAG, GAME, LENGTH_FLAG, OptionPlan
 from motif_jax.contrib.options.sections import MIXTURES, OPTIONS
 from motif_jax.learner.acting import CHOOSER
-from motif_jax.pages.blocks import esc, table
-from motif_jax.pages.charts import curves
+from motif_jax.pages.blocks import Block, Box, Heading, Paragraph, Span, Table, Text
+from motif_jax.pages.charts import Curves
 from motif_jax.policies.checkpoints import TrainingProgress
 from motif_jax.run import CONFIG, read_record
 from motif_jax.stages.train_policy.hooks import Figures, Rows, TrainingHook, Watched, Words
 from motif_jax.stages.train_policy.page import listed
 
 UNPAID = 1_000_000  # steps without a reward, after which a message says so
-CELL = '<span style="background:color-mix(in srgb, var(--first) {1}, transparent);padding:.2em .5em">{0:.4f}</span>'
 
 
 class OptionFigures(TrainingHook):
@@ -63,8 +62,8 @@ class OptionFigures(TrainingHook):
         return add_up(turns, self._plan.names)
 
     @staticmethod
-    def page(folder: Path, rows: Rows) -> list[str]:
-        """The time and rewards of each option, as HTML."""
+    def page(folder: Path, rows: Rows) -> list[Block]:
+        """The time and rewards of each option."""
         rows = [row for row in rows if any(name.startswith("option/") for name in row)]
         return _blocks(rows, _settings(folder)["controller_chooses"] == MIXTURES) if rows else []
 
@@ -72,7 +71,7 @@ class OptionFigures(TrainingHook):
     def words(folder: Path, rows: Rows) -> Words | None:
         if not (names := option_names(rows)):
             return None
-        named, settings = esc(listed(names)), _settings(folder)
+        named, settings = listed(names), _settings(folder)
         words = [f"options {settings['rewards']}", f"controller {settings['controller']}"]
         words += ["the controller mixes the options"] if settings["controller_chooses"] == MIXTURES else []
         rewarded = f"has the options {named}, each with a reward of its own. It was "
@@ -121,7 +120,7 @@ def option_names(rows: Rows) -> list[str]:
     return list(dict.fromkeys(match[1] for match in matches if match))
 
 
-def _blocks(rows: Rows, mixed: bool) -> list[str]:
+def _blocks(rows: Rows, mixed: bool) -> list[Block]:
     last, names = rows[-1], option_names(rows)
     earnings = (re.fullmatch("option/.+/earns/(.+)", name) for name in last)
     kinds = list(dict.fromkeys(match[1] for match in earnings if match))
@@ -130,23 +129,26 @@ def _blocks(rows: Rows, mixed: bool) -> list[str]:
         return {name: [(row["env_steps"], row[f"option/{name}/{what}"]) for row in rows] for name in names}
 
     best = {kind: max(abs(last[f"option/{name}/earns/{kind}"]) for name in names) or 1.0 for kind in kinds}
-    cells = []
+    cells = list[list[Text]]()
     for name in names:
         earned = [(last[f"option/{name}/earns/{kind}"], best[kind]) for kind in kinds]
-        shaded = [CELL.format(value, f"{max(value, 0.0) / most * 0.35:.0%}") for value, most in earned]
+        shaded = [Span(f"{value:.4f}", shade=max(value, 0.0) / most * 0.35) for value, most in earned]
         cells.append([
-            esc(name), f"{last[f'option/{name}/share']:.1%}", f"{last[f'option/{name}/length']:.1f}", *shaded
+            name, f"{last[f'option/{name}/share']:.1%}", f"{last[f'option/{name}/length']:.1f}", *shaded
         ])  # fmt: skip
     meaning = " A mixture counts for each of its options by its coefficient." if mixed else ""
     charts = [
-        curves(over_time("share"), "steps", 0.0, 1.0, title="share of the time", note="in charge"),
-        curves(over_time("length"), "steps", 0.0, title="length of a turn", note="game steps"),
+        Curves(over_time("share"), "steps", 0.0, 1.0, title="share of the time", note="in charge"),
+        Curves(over_time("length"), "steps", 0.0, title="length of a turn", note="game steps"),
     ]
     head = ["in charge", "of the time", "steps per turn", *(f"earns for {kind}" for kind in kinds)]
+    words = (
+        "The last figures of training. Each row shows what an option earned per step while it was in charge, in the "
+        f"reward of each option and of the controller.{meaning}"
+    )
     return [
-        "<h3>Options</h3>",
-        '<p class="soft">The last figures of training. Each row shows what an option earned per step while it was in '
-        f"charge, in the reward of each option and of the controller.{meaning}</p>",
-        table(head, cells, range(1, len(head)), kind="fits"),
-        f'<div class="charts">{"".join(charts)}</div>',
+        Heading("Options"),
+        Paragraph(words, "soft"),
+        Table(head, cells, range(1, len(head)), kind="fits"),
+        Box(charts, "charts"),
     ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -22,13 +22,27 @@ from motif_jax.annotation.section import AnnotateSection
 from motif_jax.console import print_line
 from motif_jax.envs.texts import GENERAL
 from motif_jax.files import write_whole
-from motif_jax.pages.blocks import esc, folded, page, quoted, share_bar, table, tiles
-from motif_jax.pages.charts import columns
+from motif_jax.pages.blocks import (
+    Block,
+    Folded,
+    Heading,
+    Link,
+    Paragraph,
+    ShareBar,
+    Span,
+    Table,
+    Text,
+    Tiles,
+    page,
+    quoted,
+    soft,
+)
+from motif_jax.pages.charts import Columns
 from motif_jax.preferences.questions import Questions
 from motif_jax.preferences.shards import to_codes
 from motif_jax.preferences.store import PairDataset, Preference, annotation_folder
 from motif_jax.rewards.statistics import share_interval
-from motif_jax.run import Head, StageRun
+from motif_jax.run import Facts, Judge, StageRun
 from motif_jax.structs import UserError
 from motif_jax.system.machine import read_array
 
@@ -46,7 +60,7 @@ def write_page(
     """Writes `annotations/<name>.html`, and the annotation's part of the report. `counts`, `logs`: of its labels."""
     models = sorted({str(log["model"]) for log in logs if log.get("model")})
     words = [section.backend, *(models or filter(None, [section.model]))]
-    figures, details, most_asked = [(f"{len(dataset):,}", "pairs")], list[str](), list[str]()
+    figures, details, most_asked = [(f"{len(dataset):,}", "pairs")], list[Block](), list[Block]()
     if questions is not None:
         label = questions.labels(read_array(annotation_folder(dataset.path, name) / "prob.npy")).astype(np.float64)
         more, details, most_asked = _question_blocks(backend, questions, label, logs)
@@ -59,49 +73,58 @@ def write_page(
     if isinstance(backend, Prompted):
         messages = backend.template.messages(Question("(first caption)", "(second caption)"))
         prompt = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
-        details += ["<h2>The whole prompt</h2>", folded("prompt", prompt)]
+        details += [Heading("The whole prompt", 2), Folded("prompt", prompt)]
     if seconds := sum(log.get("seconds", 0.0) for log in logs):
         words.append(f"{seconds:,.1f} s")
-    path, bar, origin = stage.workdir / f"annotations/{name}.html", label_bar(counts), esc(" · ".join(words))
-    top_lines = [f"<h1>{esc(name)}</h1>", f'<p class="soft">{origin}</p>', tiles(figures), "<h2>Labels</h2>", bar]
-    link = f'<a href="{esc(quote(os.path.relpath(path, stage.workdir / "report")))}">details</a>'
-    stage.section(TITLE, f"<h3>{esc(name)}</h3>", f'<p class="soft">{origin} · {link}</p>', bar, *most_asked)
+    path, bar, origin = stage.workdir / f"annotations/{name}.html", label_bar(counts), " · ".join(words)
+    top_lines = [Heading(name, 1), Paragraph(origin, "soft"), Tiles(figures), Heading("Labels", 2), bar]
+    link = Link("details", quote(os.path.relpath(path, stage.workdir / "report")))
+    about = Paragraph((f"{origin} · ", link), "soft")
+    stage.section(TITLE, Heading(name), about, bar, *most_asked, part=name)
     who = ", ".join(model.rstrip("/").rpartition("/")[2] for model in models) or backend.title
-    judge = f"<b>{esc(who or f'the annotation {name}')}</b>"
-    head = Head(subject="Preferences", goal=section.goal, judge=judge, judged=len(dataset) - counts["not asked"],
-                plural=backend.plural and not models, aim=aim_of(section.goal), without_aim=f"of {judge}")  # fmt: skip
-    stage.report(replace(head, asked=sentence([head], len(dataset))), part=name)
+    judge = Judge((who or f"the annotation {name}",), backend.plural and not models, len(dataset) - counts["not asked"])
+    aim = aim_of(section.goal)
+    title = f"Preferences {aim}" if aim else ("Preferences of ", judge.words)
+    lead = sentence([judge], [section.goal], len(dataset))
+    stage.report(Facts(title=title, lead=lead, goal=section.goal, judge=judge), part=name)
     write_whole(path, page(f"{name}: annotation", [*top_lines, *details]))  # last: it marks a complete stage
     return path
 
 
-def sentence(judges: Sequence[Head], pairs: int) -> str:
-    """A sentence on the judges and the number of judged pairs, as HTML; `Head.judge` begins with a tag."""
-    who, judged = " and ".join(dict.fromkeys(str(one.judge) for one in judges)), max(one.judged or 0 for one in judges)
-    of = f"<b>{pairs:,}</b> pairs of moments of the game"
-    of = of if judged == pairs else f"<b>{judged:,}</b> of {of}"
-    aims = " and ".join(dict.fromkeys(one.aim for one in judges if one.aim))
-    return f"{who[:3]}{who[3:4].upper()}{who[4:]} said for {of} which of the two is better{f' {aims}' if aims else ''}."
+def sentence(judges: Sequence[Judge], goals: Iterable[str], pairs: int) -> Text:
+    """A sentence on the judges and the number of judged pairs."""
+    who, judged = together(judges), max(one.pairs for one in judges)
+    first = who._replace(names=(who.names[0][:1].upper() + who.names[0][1:], *who.names[1:]))
+    some = () if judged == pairs else (Span(f"{judged:,}"), " of ")
+    of = *some, Span(f"{pairs:,}"), " pairs of moments of the game which of the two is better"
+    aims = " and ".join(dict.fromkeys(filter(None, map(aim_of, goals))))
+    return first.words, " said for ", of, f" {aims}." if aims else "."
 
 
-def aim_of(goal: str) -> str | None:
-    """The end of the report's title: for what an agent is; None without a goal, and for progress of any kind."""
+def together(judges: Sequence[Judge]) -> Judge:
+    """Several judges as one."""
+    names = tuple(dict.fromkeys(name for one in judges for name in one.names))
+    return Judge(names, any(one.plural for one in judges), max((one.pairs for one in judges), default=0))
+
+
+def aim_of(goal: str) -> str:
+    """The end of the report's title: for what an agent is; "" without a goal, and for progress of any kind."""
     if goal in ("", *GENERAL):
-        return None
-    return f"with the goal “{esc(goal)}”" if is_sentence(goal) else f"for {esc(goal)}"
+        return ""
+    return f"with the goal “{goal}”" if is_sentence(goal) else f"for {goal}"
 
 
-def label_bar(counts: Mapping[str, int]) -> str:
-    """The shares of labels, as an HTML bar, from their counts by kind."""
+def label_bar(counts: Mapping[str, int]) -> ShareBar:
+    """The shares of labels, from their counts by kind."""
     total = max(sum(counts.values()), 1)
     shown = [name for name in counts if counts[name] or name in NAMES]
-    return share_bar([(name, counts[name] / total, name if name in NAMES else "line") for name in shown])
+    return ShareBar([(name, counts[name] / total, name if name in NAMES else "line") for name in shown])
 
 
 def _question_blocks(
     backend: CaptionBackend, questions: Questions, label: np.ndarray, logs: list[dict[str, Any]]
-) -> tuple[list[tuple[str, str]], list[str], list[str]]:
-    """Figures, HTML blocks for the page, and those for the report. `label`: see `Questions.labels`. [Q]"""
+) -> tuple[list[tuple[str, str]], list[Block], list[Block]]:
+    """Figures, blocks for the page, and those for the report. `label`: see `Questions.labels`. [Q]"""
     codes, order = to_codes(label, backend.tie_margin), np.argsort(-questions.counts, kind="stable")
     top = order[:SHOWN].tolist()
     both, said, unreadable, mass = _evidence(backend, questions, logs, top, label)
@@ -115,44 +138,44 @@ def _question_blocks(
         *_beside_rules(backend, questions, codes),
     ]
 
-    def row(number: int, on_page: bool) -> list[str]:
+    def row(number: int, on_page: bool) -> list[Text]:
         code, yes, reason = int(codes[number]), label[number], said.get(number, "")
-        cells = [f"{questions.counts[number]:,}", *marked(questions.text(number), code)]
+        cells: list[Text] = [f"{questions.counts[number]:,}", *marked(questions.text(number), code)]
         certainty = on_page and code != Preference.UNKNOWN and yes not in (0.0, 0.5, 1.0)
-        sure = f'&nbsp;<span class="soft">{yes:.2f}</span>' if certainty else ""
-        cells.append(f'<b style="color:var(--{NAMES[code]})">{NAMES[code]}</b>{sure}')
+        sure = ("\xa0", soft(f"{yes:.2f}")) if certainty else ()
+        cells.append((Span(NAMES[code], colour=NAMES[code]), *sure))
         if on_page and said:
-            cells.append(folded("why", reason) if len(reason) > 90 else f'<span class="soft">{esc(reason)}</span>')
+            cells.append(Folded("why", reason) if len(reason) > 90 else soft(reason))
         return cells
 
     head = ("pairs", "first", "second", "better")
-    details = [
-        "<h2>Most frequent questions</h2>",
-        '<p class="soft">Pairs with the question, its captions (the better one in bold), and the verdict.</p>',
-        table((*head, "reason") if said else head, [row(number, True) for number in top], numbers=(0,)),
+    words = "Pairs with the question, its captions (the better one in bold), and the verdict."
+    details: list[Block] = [
+        Heading("Most frequent questions", 2),
+        Paragraph(words, "soft"),
+        Table((*head, "reason") if said else head, [row(number, True) for number in top], numbers=(0,)),
     ]
     answered = label[~np.isnan(label)]
     if not np.isin(answered, (0.0, 0.5, 1.0)).all():
         heights = np.histogram(answered, bins=40, range=(0, 1))[0].tolist()
+        words = "Distinct questions by the probability that their second caption is better."
         details += [
-            "<h2>Certainty of the answers</h2>",
-            columns(heights, ("first is better", "no preference", "second is better")),
-            '<p class="soft">Distinct questions by the probability that their second caption is better.</p>',
+            Heading("Certainty of the answers", 2),
+            Columns(heights, ("first is better", "no preference", "second is better")),
+            Paragraph(words, "soft"),
         ]
-    details += ["<h2>Answers without a verdict</h2>"] if unreadable else []
-    details += [folded(" / ".join(text or "(nothing)" for text in one), said) for one, said in unreadable.items()]
-    report = [
-        '<p class="soft">A row is a question that was asked once: how many pairs share it, and its two captions, the '
-        "better one in bold.</p>"
-    ]
+    details += [Heading("Answers without a verdict", 2)] if unreadable else []
+    details += [Folded(" / ".join(text or "(nothing)" for text in one), said) for one, said in unreadable.items()]
+    words = "A row is a question that was asked once: how many pairs share it, and its two captions, the better one in "
+    report: list[Block] = [Paragraph(f"{words}bold.", "soft")]
     sided = order[codes[order] < Preference.TIE][:ASKED].tolist()
     for heading, chosen in (("Preferred most often", sided), ("Asked most", top[: ASKED // 2])):
         rows = [row(number, False) for number in chosen]
-        report += [f"<h3>{heading}</h3>", table(head, rows, numbers=(0,))] if rows else []
+        report += [Heading(heading), Table(head, rows, numbers=(0,))] if rows else []
     if len(both):
         bias = _bias_tiles(both, backend.tie_margin)
-        details += ["<h2>Position bias</h2>", bias]
-        report += ["<h3>Position bias</h3>", bias]
+        details += [Heading("Position bias", 2), bias]
+        report += [Heading("Position bias"), bias]
     return figures, details, report if top else []
 
 
@@ -200,10 +223,12 @@ def find_rules(backend: CaptionBackend) -> Callable[[Question], float]:
     return lambda question: float(rules.answer(question).yes or 0.0)
 
 
-def marked(captions: tuple[str, str], code: int) -> list[str]:
-    """The two captions of a question as HTML; `code`, of `Preference`, says which one is marked as better."""
-    marks = [("better", "worse")[code ^ side] if code < Preference.TIE else "" for side in (0, 1)]
-    return [f'<span class="{mark}">{quoted(text)}</span>' for mark, text in zip(marks, captions, strict=True)]
+def marked(captions: tuple[str, str], code: int) -> list[Text]:
+    """The two captions of a question; `code`, of `Preference`, says which one is marked as better."""
+    texts = [quoted(text) for text in captions]
+    if code >= Preference.TIE:
+        return [*texts]
+    return [Span(text, ("better", "worse")[code ^ side]) for side, text in enumerate(texts)]
 
 
 def _evidence(
@@ -244,11 +269,11 @@ def turned_share(both: np.ndarray, margin: float) -> float:
     return float(((codes[:, 0] != codes[:, 1]) & (codes < Preference.TIE).all(-1)).mean())
 
 
-def _bias_tiles(both: np.ndarray, margin: float) -> str:
+def _bias_tiles(both: np.ndarray, margin: float) -> Tiles:
     """The effect of the captions' order on the answers to questions that were asked in both. [J, 2]"""
     changed = np.not_equal(*to_codes(both, margin).T).mean()
     shown_first = (1 - both[:, 0]).mean() / 2 + both[:, 1].mean() / 2
-    return tiles([
+    return Tiles([
         (f"{len(both):,}", "questions answered in both orders"),
         (f"{turned_share(both, margin):.1%}", "prefer the other caption when the order is changed"),
         (f"{changed:.1%}", "change with the order, ties included"),
@@ -256,8 +281,8 @@ def _bias_tiles(both: np.ndarray, margin: float) -> str:
     ])  # fmt: skip
 
 
-def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
-    """HTML blocks that compare two annotations on the pairs that both have labelled."""
+def _agreement(dataset: PairDataset, name: str, other: str) -> list[Block]:
+    """Blocks that compare two annotations on the pairs that both have labelled."""
     mine, theirs = np.asarray(dataset.preference(name)), np.asarray(dataset.preference(other))
     both = (mine != Preference.UNKNOWN) & (theirs != Preference.UNKNOWN)
     counts = np.zeros((3, 3), int)
@@ -269,5 +294,5 @@ def _agreement(dataset: PairDataset, name: str, other: str) -> list[str]:
         (f"{np.trace(sided) / max(sided.sum(), 1):.1%}", "same preference, where both have one"),
     ]
     head = (f"{name} ↓  {other} →", *NAMES[:3])
-    rows = [[esc(NAMES[kind]), *(f"{value:,}" for value in counts[kind])] for kind in range(3)]
-    return [f"<h2>Agreement with {esc(other)}</h2>", tiles(figures), table(head, rows, numbers=(1, 2, 3))]
+    rows = [[NAMES[kind], *(f"{value:,}" for value in counts[kind])] for kind in range(3)]
+    return [Heading(f"Agreement with {other}", 2), Tiles(figures), Table(head, rows, numbers=(1, 2, 3))]

@@ -39,14 +39,14 @@ from motif_jax.envs.worlds import check_world, essential, make_world, title
 from motif_jax.episodes.playback import Pieces
 from motif_jax.files import LineFile, read_json, write_json
 from motif_jax.networks.kinds import PROMPT
-from motif_jax.pages.blocks import amount, esc, exact, quoted, table, tiles
-from motif_jax.pages.charts import columns
+from motif_jax.pages.blocks import Box, Heading, Paragraph, Span, Table, Tiles, amount, exact, quoted
+from motif_jax.pages.charts import Columns
 from motif_jax.policies.choice import Checkpoint, Mixture, find, parse_mixture
 from motif_jax.preferences import store as pair_store
 from motif_jax.preferences.questions import NEUTRAL
 from motif_jax.preferences.shards import NOT_ASKED, count
 from motif_jax.preferences.store import FLAG, FinishedEpisode, PairDataset, PairWriter, annotation_folder
-from motif_jax.run import CONFIG, SECTIONS, Head, Run, StageRun, date_of
+from motif_jax.run import CONFIG, SECTIONS, Facts, Run, StageRun, date_of
 from motif_jax.stages import Experiment, Stage, decisive_in, exclusive_lock, find_pools, with_result
 from motif_jax.stages.train_policy import Policy
 from motif_jax.structs import ArraySpec, Episode, Interrupted, Need, Turn, UserError, legible
@@ -89,37 +89,41 @@ def report_pairs(workdir: Path) -> str:
         values = np.asarray(dataset.info.get(name, ())).reshape(-1)
         values = values[np.isfinite(values)]
         if len(values):
-            spreads.append(f"<div><h3>{heading}</h3>{_spread(values)}</div>")
+            spreads.append(Box([Heading(heading), _spread(values)]))
     top = np.argsort(-captions.counts, kind="stable")[:COMMON]
     rows = [[f"{captions.counts[at] / ids.size:.1%}", quoted(decode(captions.messages[at]))] for at in top.tolist()]
     stage = Run(workdir).stage(NAME, DATASET)
     stage.section(
-        "The dataset", f'<p class="soft">Played by {esc(by)}; {esc(date)}.</p>' if by else "", tiles(figures),
-        f'<div class="pair">{"".join(spreads)}</div>', "<h3>Most frequent messages</h3>",
-        table(("moments", "message"), rows, numbers=(0,), kind="fits"),
+        "The dataset", *played_by(by, date), Tiles(figures), Box(spreads, "pair"),
+        Heading("Most frequent messages"), Table(("moments", "message"), rows, numbers=(0,), kind="fits"),
     )  # fmt: skip
-    stage.report(Head(
-        subject="A dataset", without_aim="of moments of a game", task=made.get("task"), made=date,
+    counts = Span(f"{len(dataset):,}"), f" pairs of moments with {len(captions):,} different messages were collected."
+    stage.report(Facts(
+        title="A dataset of moments of a game", lead=counts, task=made.get("task"), made=date,
         machine={"processor": ran.get("machine", ""), "versions": made.get("versions", {})},
-        asked=f"<b>{len(dataset):,}</b> pairs of moments with {len(captions):,} different messages were collected.",
     ))  # fmt: skip
     return ", ".join(f"{figure} {what}" for figure, what in figures)
 
 
-def _spread(values: np.ndarray) -> str:
-    """A histogram as HTML; a column for each whole number, if they are few. [N]"""
+def played_by(by: str, *more: str) -> list[Paragraph]:
+    """A line on who played, if that is known."""
+    return [Paragraph(f"Played by {'; '.join([by, *more])}.", "soft")] if by else []
+
+
+def _spread(values: np.ndarray) -> Columns:
+    """A histogram; a column for each whole number, if they are few. [N]"""
     low, high = int(values.min()), int(values.max())
     if high - low >= BINS:
         return _histogram(values, amount)
     of = [amount(value) for value in range(low, high + 1)]
     heights = np.bincount(values.astype(int) - low).tolist()
-    return columns(heights, of[:1] if high == low else (of[0], of[-1]), of=of)
+    return Columns(heights, of[:1] if high == low else (of[0], of[-1]), of=of)
 
 
-def _histogram(values: np.ndarray, word: Callable[[float], str]) -> str:
+def _histogram(values: np.ndarray, word: Callable[[float], str]) -> Columns:
     heights, edges = (array.tolist() for array in np.histogram(values, bins=BINS))
     ends = word(edges[0]), word((edges[0] + edges[-1]) / 2), word(edges[-1])
-    return columns(heights, ends, of=[f"{word(edge)} and more" for edge in edges[:-1]])
+    return Columns(heights, ends, of=[f"{word(edge)} and more" for edge in edges[:-1]])
 
 
 def report_transcripts(workdir: Path) -> str:
@@ -134,11 +138,11 @@ def report_transcripts(workdir: Path) -> str:
         error = f" ± {exact(float(returns.std() / np.sqrt(len(returns))))}" if len(returns) > 1 else ""
         figures += [(f"{mean}{error}", "mean return"), (exact(float(returns.max())), "best return")]
     stage = Run(workdir).stage(NAME, TRANSCRIPTS)
-    chart = ["<h3>Returns</h3>", _histogram(returns, exact)] if np.ptp(returns) else []
-    stage.section("The transcripts", f'<p class="soft">Played by {esc(by)}.</p>' if by else "", tiles(figures), *chart)
-    who = f" played by <b>{esc(by)}</b>" if by else ""
-    asked = f"<b>{len(returns):,}</b> {games}{who} were recorded, with a mean return of {mean}."
-    stage.report(Head(subject="Transcripts", without_aim="of games", asked=asked if returns.any() else None))
+    chart = [Heading("Returns"), _histogram(returns, exact)] if np.ptp(returns) else []
+    stage.section("The transcripts", *played_by(by), Tiles(figures), *chart)
+    who = (" played by ", Span(by)) if by else ()
+    recorded = Span(f"{len(returns):,}"), f" {games}", *who, f" were recorded, with a mean return of {mean}."
+    stage.report(Facts(title="Transcripts of games", lead=recorded if returns.any() else None))
     return ", ".join(f"{figure} {what}" for figure, what in figures)
 
 

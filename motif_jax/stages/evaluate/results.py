@@ -10,7 +10,6 @@ import math
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,25 @@ from motif_jax.captions import decode
 from motif_jax.console import print_line
 from motif_jax.envs.protocols import TASK, find_protocol, is_variation
 from motif_jax.pages import figures
-from motif_jax.pages.blocks import Interval, cell, esc, exact, share_bar, table
-from motif_jax.pages.charts import COLOURS, Band, Level, bars, curves
+from motif_jax.pages.blocks import (
+    Block,
+    Box,
+    Heading,
+    Interval,
+    Paragraph,
+    ShareBar,
+    Span,
+    Table,
+    Text,
+    cell,
+    exact,
+    soft,
+)
+from motif_jax.pages.charts import COLOURS, Band, Bars, Curves, Letters, Level
 from motif_jax.pages.figures import PackedReplay, Player, Players, label
 from motif_jax.pages.players import END_NAMES, keys_of
 from motif_jax.replays.replay import COLUMNS, Replay, load_replay, open_picture
-from motif_jax.run import Head, Run
+from motif_jax.run import Facts, Run
 from motif_jax.screens import REVERSED, SHOWN
 from motif_jax.stages.train_policy.page import report_training
 from motif_jax.structs import EndStatus
@@ -40,7 +52,6 @@ DASHES = ("2 3", "10 4 1.5 4", "14 4")  # of scripted players' lines; cloning ha
 GAMES = 2  # of each player
 MARKS = {"<g>": "good", "<y>": "second", "<b>": "faint"}  # in an answer that colours letters, as in Wordle
 SAID = re.compile("<[gyb]>")
-TURN_COLUMNS = "repeat(auto-fit,minmax(min(100%,30rem),1fr))"  # five letters and the end mark side by side
 PICTURES = 300  # of a replay in a page
 PICTURE_SIDE, PICTURE_QUALITY = 240, 70  # pixels, and of WebP's 100: about 5 kB for a picture
 
@@ -127,44 +138,56 @@ def report_evaluation(workdir: Path, evaluated: Mapping[str, Player]) -> None:
     players = players | {"": own}
     stage = Run(workdir).stage("evaluate", "evaluate")
     stage.section("Evaluation", *_evaluation(players))
+    stage.section("Decoding with values", *(_sweep(own, decoded) if decoded else ()))
+    stage.section("Token by token", *_letters(workdir, decoded))
+    task, best = own[0].task if own else None, figures.own_of(own)
     if decoded:
-        stage.section("Decoding with values", *_sweep(own, decoded))
-        if letters := _letters(workdir, decoded):
-            stage.section("Token by token", *letters)
-    head = _decoded(decoded) if decoded else _against_chance(own)
-    stage.report(replace(head, task=own[0].task if own else None))
+        title = f"A language model that learnt from recorded games of {decoded[0].task}"
+        stage.report(Facts(title=title, lead=_decoded(decoded), task=task))
+    elif best:
+        chance = figures.chance_of(players[""])
+        stage.report(Facts(lead=_played(best, chance), beside=_beside(best, chance) if chance else None, task=task))
+    else:
+        stage.report(Facts(task=task))
     report_training(workdir, None, own)
 
 
-def _against_chance(players: Sequence[Player]) -> Head:
-    """A chart of what differs between the agent and random play, and a sentence on both.
+def _main_figure(own: Player, chance: Player | None) -> str:
+    """What the first screen is about: success if a goal was ever reached, else the return, or what stands for it."""
+    measured = [own.figures.get("success"), chance.figures.get("success") if chance else None]
+    if any(success and success.mean for success in measured):
+        return "success"
+    return figures.in_place_of_return((name for name in own.figures if own.figures[name]), own.meanings) or "return"
 
-    It is about success if a goal was ever reached, else about the return, or the figure that stands in its place.
-    """
-    own, chance = figures.own_of(players), figures.chance_of(players)
-    if not own:
-        return Head(beside="", played="")
-    mine, theirs = own.figures, chance.figures if chance else {}
-    games, form = "one game" if own.episodes == 1 else f"{own.episodes:,} games", exact
-    mean = f"<b>{{}}</b>{' on average' * (own.episodes > 1)}"
-    figure, does = "return", f"In {games} its return is {mean}"
-    if other := figures.in_place_of_return((name for name in mine if mine[name]), own.meanings):
-        figure, does = other, f"In {games} it {esc(figures.meaning_of(other, own.meanings).verb)} {mean}"
-    if any(success and success.mean for success in (mine.get("success"), theirs.get("success"))):
-        figure, does, form = "success", f"It reaches the goal in <b>{{}}</b> of {games}", "{:.0%}".format
-    played = ""
-    if measured := mine.get(figure):
-        ends = " to ".join(map(form, measured.band))
-        played = does.format(form(measured.mean)) + ("" if measured.low is None else f" (95 % interval {ends})")
-        played += f", random play {form(chances.mean)}." if (chances := theirs.get(figure)) else "."
+
+def _played(own: Player, chance: Player | None) -> Text:
+    """A sentence on the agent and random play."""
+    figure, many = _main_figure(own, chance), own.episodes > 1
+    games, form = f"{own.episodes:,} games" if many else "one game", exact
+    average = " on average" if many else ""
+    before, after = f"In {games} its return is ", average
+    if figure == "success":
+        before, after, form = "It reaches the goal in ", f" of {games}", "{:.0%}".format
+    elif figure != "return":
+        before = f"In {games} it {figures.meaning_of(figure, own.meanings).verb} "
+    body: list[Text] = []
+    if measured := own.figures.get(figure):
+        ends = "" if measured.low is None else f" (95 % interval {' to '.join(map(form, measured.band))})"
+        chances = chance.figures.get(figure) if chance else None
+        beside = f", random play {form(chances.mean)}" if chances else ""
+        body = [before, Span(form(measured.mean)), f"{after}{ends}{beside}."]
     if not chance:
-        more = '<span class="soft">To compare it with random play: --config.evaluate.policy=random.</span>'
-        return Head(beside="", played=f"{played} {more}".lstrip())
-    rows = _most_different(own, chance, figure)
+        body += [" " * bool(body), soft("To compare it with random play: --config.evaluate.policy=random.")]
+    return body
+
+
+def _beside(own: Player, chance: Player) -> Block | None:
+    """A chart of what differs most between the agent and random play, if anything was measured."""
+    if not (rows := _most_different(own, chance, _main_figure(own, chance))):
+        return None
     others = "what differs most from random play" if len(rows) > 1 else "nothing else, as nothing clearly differs"
-    said = f"{rows[0][0].capitalize()}, then {others}; means per game with 95 % intervals." if rows else ""
-    card = f'<div class="card">{bars(rows, (label(own), "random play"))}<p class="soft">{esc(said)}</p></div>'
-    return Head(beside=card if rows else "", played=played)
+    said = f"{rows[0][0].capitalize()}, then {others}; means per game with 95 % intervals."
+    return Box([Bars(rows, (label(own), "random play")), Paragraph(said, "soft")], "card")
 
 
 def _most_different(own: Player, chance: Player, first: str) -> list[tuple[str, str, tuple[Interval, Interval]]]:
@@ -187,20 +210,17 @@ def _most_different(own: Player, chance: Player, first: str) -> list[tuple[str, 
     return [(*words, pairs[words]) for words in order if gaps[words] > 0][:ON_FIRST]
 
 
-def _decoded(players: Sequence[Player]) -> Head:
+def _decoded(players: Sequence[Player]) -> Text:
     """Sentences on the return of a policy that writes, compared with cloning."""
     best, cloned = players[0], [player for player in players if not player.by_values]
-    sentence = f"A language model learnt from them by <b>{esc(best.recipe)}</b>"
+    body: list[Text] = ["A language model learnt from them by ", Span(best.recipe)]
     if best in cloned:
-        sentence += f", and writes without values ({_kind(best)}). It gets a return of {_value(best)}"
+        body += [f", and writes without values ({_kind(best)}). It gets a return of ", *_value(best)]
     else:
-        sentence += f", and writes by its values ({how(best)}). It gets a return of {_value(best)}"
+        body += [f", and writes by its values ({how(best)}). It gets a return of ", *_value(best)]
         if cloned:
-            sentence += f"; without values, at its best, {_value(max(cloned, key=lambda one: one.mean_return))}"
-    return Head(
-        title=f"A language model that learnt from recorded games of {esc(best.task)}",
-        played=f"{sentence}. These are means over {best.episodes:,} games, with 95 % intervals.",
-    )
+            body += ["; without values, at its best, ", *_value(max(cloned, key=lambda one: one.mean_return))]
+    return [*body, f". These are means over {best.episodes:,} games, with 95 % intervals."]
 
 
 def how(player: Player) -> str:
@@ -209,35 +229,33 @@ def how(player: Player) -> str:
 
 
 def _kind(player: Player) -> str:
-    return esc(re.sub("^sample", "sampled", player.kind))
+    return re.sub("^sample", "sampled", player.kind)
 
 
-def _value(player: Player) -> str:
+def _value(player: Player) -> Sequence[Text]:
     measured = player.figures.get("return")
-    return f"<b>{exact(measured.mean)}</b> {measured.words}" if measured else "–"
+    return (Span(exact(measured.mean)), f" {measured.words}") if measured else ("–",)
 
 
-def _evaluation(players: Players) -> list[str]:
+def _evaluation(players: Players) -> list[Block]:
     """All players; of a policy that is decoded in several ways, only the best decoding with and without values."""
-    own, body = players[""], []
+    own, body = players[""], list[Block]()
     best: dict[tuple[str, bool], Player] = {}
     for player in own:  # a policy's best decoding comes first
         if player.decoding:
             best.setdefault((player.path, player.by_values), player)
     if few := [player for player in own if player in best.values() or not player.decoding]:
         named = [(label(player), player) for player in few]
-        body += [
-            '<p class="soft">All players play the same games, whose seeds are not used in training; means with 95 % '
-            "bootstrap intervals.</p>",
-            figures.figures_table(named),
-        ]
+        words = "All players play the same games, whose seeds are not used in training; means with 95 % bootstrap "
+        body += [Paragraph(f"{words}intervals.", "soft"), figures.figures_table(named)]
         if not all(player.repeatable for player in few):
-            body.append(
-                '<p class="soft">This game cannot be repeated exactly: it can only be recorded while it is played, and '
-                "the players' games differ.</p>"
+            words = (
+                "This game cannot be repeated exactly: it can only be recorded while it is played, and the players' "
+                "games differ."
             )
+            body.append(Paragraph(words, "soft"))
         if ended := [player for player in few if player.ends]:
-            body += ["<h3>How the episodes ended</h3>", *_ends(ended)]
+            body += [Heading("How the episodes ended"), *_ends(ended)]
         body += figures.behaviours(named)
     if varied := {protocol: others for protocol, others in players.items() if is_variation(protocol)}:
         names = list(dict.fromkeys(label(player) for others in varied.values() for player in others))
@@ -245,21 +263,24 @@ def _evaluation(players: Players) -> list[str]:
         for game, others in ({"as in training": own} | varied).items():
             by_name = {label(player): player.figures.get("success") for player in others}
             rows.append((game, "", [by_name.get(name) for name in names], True))
+        words = (
+            "Success rate in games that were not used in training, in the same episodes for each player, with 95 % "
+            "bootstrap intervals."
+        )
         body += [
-            "<h3>Variations of the games</h3>",
-            '<p class="soft">Success rate in games that were not used in training, in the same episodes '
-            "for each player, with 95 % bootstrap intervals.</p>",
+            Heading("Variations of the games"),
+            Paragraph(words, "soft"),
             figures.intervals_table(names, rows),
         ]
     for protocol, others in players.items():
         if protocol and protocol not in varied:
             rules = others[0].rules
-            body += [f"<h3>{esc(rules[:1].upper() + rules[1:])}</h3>"]
+            body += [Heading(rules[:1].upper() + rules[1:])]
             body += [figures.figures_table([(label(player), player) for player in others])]
     return body
 
 
-def _ends(players: Sequence[Player]) -> list[str]:
+def _ends(players: Sequence[Player]) -> list[Block]:
     """A bar per player with the shares of its episodes' ends; an end has the same colour for all players."""
     often: dict[str, float] = collections.defaultdict(float)
     for player in players:
@@ -267,22 +288,22 @@ def _ends(players: Sequence[Player]) -> list[str]:
             often[end] += count / max(player.episodes, 1)
     named = sorted(often, key=lambda end: (-often[end], end))[:CAUSES_SHOWN]
     colours = dict(zip(named, COLOURS, strict=False))
-    body = []
+    body = list[Block]()
     for player in players:
         total = max(sum(player.ends.values()), 1)
         shares = [(end, times / total, colours[end]) for end, times in player.ends.items() if end in colours]
         shares.sort(key=lambda part: -part[1])
         if others := [times for end, times in player.ends.items() if end not in colours]:
             shares.append((f"{len(others)} other ends", sum(others) / total, "tie"))
-        body.append(f"<p>{esc(label(player))}</p>{share_bar(shares, thin=True)}")
+        body += [Paragraph(label(player)), ShareBar(shares, thin=True)]
     return body
 
 
 # ---- policies that write
 
 
-def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
-    """The part on decoding, as HTML: a chart of return against beta, scripted players as lines; and a table."""
+def _sweep(every: Sequence[Player], players: list[Player]) -> list[Block]:
+    """The part on decoding: a chart of return against beta, scripted players as lines; and a table."""
     by_kind: dict[str, list[tuple[float, Interval]]] = {player.kind: [] for player in players}
     for player in sorted(players, key=lambda player: player.beta):
         if interval := player.figures.get("return"):
@@ -295,10 +316,7 @@ def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
         if len(measured) > 1
     }
     recipe = next((player.recipe for player in players if player.recipe), "")
-    words = (
-        f'<p class="soft">{_decoding(players, esc(recipe))} All players play the same games; means with 95 % '
-        "bootstrap intervals.</p>"
-    )
+    words = f"{_decoding(players, recipe)} All players play the same games; means with 95 % bootstrap intervals."
     # Cloning by each kind of decoding, in its colour; then the scripted players.
     kinds, levels = list(by_kind), []
     for player in players:
@@ -310,18 +328,19 @@ def _sweep(every: Sequence[Player], players: list[Player]) -> list[str]:
         if interval := player.figures.get("return"):
             colour, dash = COLOURS[(len(kinds) + at) % len(COLOURS)], DASHES[at % len(DASHES)]
             levels.append(Level(f"{player.name}: {exact(interval.mean)}", interval, colour, dash))
-    chart = curves(lines, "beta", title="Return against beta", levels=levels, bands=bands) if bands else ""
-    best, rows = max((player.mean_return for player in players), default=0.0), []
+    chart = [Curves(lines, "beta", title="Return against beta", levels=levels, bands=bands)] if bands else []
+    best, rows = max((player.mean_return for player in players), default=0.0), list[list[Text]]()
     for player in (*players, *(one for one in every if one not in players)):
-        name = how(player) if player in players else esc(player.name)
-        mark = "b" if player in players and player.mean_return == best else "span"
+        name = how(player) if player in players else player.name
+        is_best = player in players and player.mean_return == best
         cells = [cell(player.figures.get(figure)) for figure in ("return", "success", "steps")]
-        rows.append([f"<{mark}>{name}</{mark}>", f"{player.episodes:,}", *cells])
-    return [words, chart, table(("", "games", "return", "success", "steps"), rows, numbers=(1,), kind="fits")]
+        rows.append([Span(name) if is_best else name, f"{player.episodes:,}", *cells])
+    table = Table(("", "games", "return", "success", "steps"), rows, numbers=(1,), kind="fits")
+    return [Paragraph(words, "soft"), *chart, table]
 
 
 def _decoding(players: Sequence[Player], recipe: str) -> str:
-    """Sentences on the use of a recipe's values by these decodings, as HTML."""
+    """Sentences on the use of a recipe's values by these decodings."""
     sentences, reranked = [], any(player.by_values and player.kind.startswith("rerank") for player in players)
     if any(player.beta and not player.kind.endswith("without logits") for player in players):
         sentences.append(f"Decoded by logits + beta (Q - V), with the values of {recipe}.")
@@ -338,9 +357,9 @@ def _decoding(players: Sequence[Player], recipe: str) -> str:
     return " ".join(sentences)
 
 
-def _letters(workdir: Path, players: Sequence[Player]) -> list[str]:
-    """Games of the best decoding with values, then of the best without, as HTML: a block per game, a table per text."""
-    body = []
+def _letters(workdir: Path, players: Sequence[Player]) -> list[Block]:
+    """Games of the best decoding with values, then of the best without: a block per game, a table per text."""
+    body = list[Block]()
     for valued in (True, False):
         decoded = [player for player in players if player.by_values is valued]
         if not decoded:
@@ -350,46 +369,27 @@ def _letters(workdir: Path, players: Sequence[Player]) -> list[str]:
         record = files.read_json(file)["episodes"] if file.exists() else {}
         for episode, turns in list(record.items())[:GAMES]:
             total = sum(turn["reward"] for turn in turns)
-            body.append(
-                f"<h3>{how(player)}: game {esc(episode)}, return {exact(total)}</h3>"
-                f'<div class="pair" style="grid-template-columns:{TURN_COLUMNS}">{"".join(map(_written, turns))}</div>'
-            )
+            body.append(Heading(f"{how(player)}: game {episode}, return {exact(total)}"))
+            body.append(Box([_written(turn) for turn in turns], "wide"))
     words = (
-        '<p class="soft">Under each token that was written (of Wordle, a letter): the most probable ones by the policy '
-        "alone, below them those with beta (Q - V), both at temperature 1; and Q - V of the one that was taken.</p>"
+        "Under each token that was written (of Wordle, a letter): the most probable ones by the policy alone, below "
+        "them those with beta (Q - V), both at temperature 1; and Q - V of the one that was taken."
     )
-    return [words, *body] if body else []
+    return [Paragraph(words, "soft"), *body] if body else []
 
 
-def _written(turn: Mapping[str, Any]) -> str:
+def _written(turn: Mapping[str, Any]) -> Block:
     """One text of the agent's: its tokens side by side, each over both distributions."""
     tokens, marks = turn["tokens"], SAID.findall(turn["heard"])
     letters = [one["token"] for one in tokens[: len(marks)]] == list(turn["said"])
     coloured = len(marks) == len(turn["said"]) and "".join(marks) == turn["heard"] and letters
     colours = [MARKS[mark] for mark in marks] if coloured else []
     cells = []
-    for one, colour in itertools.zip_longest(tokens, colours[: len(tokens)]):
-        style = f' style="color:var(--{colour})"' if colour else ""
-        advantage = "" if one["advantage"] is None else f'<small class="soft">{one["advantage"]:+.2f}</small>'
-        odds = (_odds(one[which], bar, one["token"]) for which, bar in (("policy", "tie"), ("shifted", "first")))
-        cells.append(
-            f'<td style="white-space:nowrap"><b{style}>{esc(one["token"])}</b> {advantage}<br>{"".join(odds)}</td>'
-        )
-    heard = "" if coloured or not turn["heard"] else f'<p class="soft">{esc(turn["heard"])}</p>'
-    return f'<div><div class="scroll"><table class="fits"><tr>{"".join(cells)}</tr></table></div>{heard}</div>'
-
-
-def _odds(likely: Sequence[tuple[str, float]], colour: str, taken: str) -> str:
-    """The most probable tokens as a column of bars; the one that was taken is in bold."""
-    lines = []
-    for name, odds in likely:
-        mark = "b" if name == taken else "span"
-        lines.append(
-            f'<div style="background:linear-gradient(to right,color-mix(in srgb,var(--{colour}) 35%,transparent) '
-            f'{odds:.0%},transparent {odds:.0%});white-space:nowrap;font-size:.78rem;min-width:3.4rem">'
-            f"<{mark}>{esc(name)}</{mark}> {odds:.0%}</div>"
-        )
-    return f'<div style="margin:.25rem 0">{"".join(lines)}</div>'
+    for one, colour in itertools.zip_longest(tokens, colours[: len(tokens)], fillvalue=""):
+        advantage = "" if one["advantage"] is None else f"{one['advantage']:+.2f}"
+        cells.append((one["token"], colour, advantage, ((one["policy"], "tie"), (one["shifted"], "first"))))
+    heard = [] if coloured or not turn["heard"] else [Paragraph(turn["heard"], "soft")]
+    return Box([Letters(cells), *heard])
 
 
 # ---- replays

@@ -18,7 +18,8 @@ from motif_jax.envs.world import World, to_row
 from motif_jax.files import json_line, keep_lines, read_json, read_lines, write_json
 from motif_jax.names import TRAINING_HOOKS, import_named
 from motif_jax.networks.kinds import PROMPT
-from motif_jax.pages.charts import COLOURS, Point, curves
+from motif_jax.pages.blocks import Block, Box, Heading, Paragraph
+from motif_jax.pages.charts import COLOURS, Curves, Point
 from motif_jax.policies.checkpoints import TrainingProgress
 from motif_jax.policies.model import Model, probabilities
 from motif_jax.rewards.source import RewardSources
@@ -41,11 +42,11 @@ class Watched(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What the report's first screen and the policy's section say about the training of an agent, as HTML."""
+    """What the report's first screen and the policy's section say about the training of an agent."""
 
     title: str  # An agent that ...
     rewarded: str  # after "The agent": was rewarded by ..., and
-    settings: Sequence[str] = ()  # what its rewards are; plain text
+    settings: Sequence[str] = ()  # what its rewards are
 
 
 class TrainingHook:
@@ -77,8 +78,8 @@ class TrainingHook:
         return {}
 
     @staticmethod
-    def page(folder: Path, rows: Rows) -> list[str]:
-        """Its blocks of the report, as HTML, from the policy's folder and the rows of metrics; [] without results."""
+    def page(folder: Path, rows: Rows) -> list[Block]:
+        """Its blocks of the report, from the policy's folder and the rows of metrics; [] without results."""
         return []
 
     @staticmethod
@@ -106,8 +107,8 @@ class Hooks:
         return {name: figure for hook in self._hooks.values() for name, figure in hook.figures().items()}
 
 
-def blocks_of_hooks(folder: Path, rows: Rows) -> list[str]:
-    """The blocks of all hooks for the report, as HTML."""
+def blocks_of_hooks(folder: Path, rows: Rows) -> list[Block]:
+    """The blocks of all hooks for the report."""
     return [block for path in TRAINING_HOOKS.values() for block in import_named(path).page(folder, rows)]
 
 
@@ -166,7 +167,7 @@ class Probes(TrainingHook):
             file.write(json_line(row))
 
     @staticmethod
-    def page(folder: Path, rows: Rows) -> list[str]:
+    def page(folder: Path, rows: Rows) -> list[Block]:
         """A chart for each fixed prompt, with a line for each action."""
         if not (folder / PROBES).exists():
             return []
@@ -181,9 +182,9 @@ class Probes(TrainingHook):
         charts = []
         for prompt, lines in odds_of.items():
             shown = {name: points for name, points in lines.items() if max(odd for _, odd in points) >= LEAST}
-            charts.append(curves(shown, "steps", 0.0, 1.0, title=prompt, colours=colours))
+            charts.append(Curves(shown, "steps", 0.0, 1.0, title=prompt, colours=colours))
         return [
-            "<h3>Fixed prompts</h3>",
-            '<p class="soft">Probabilities of the actions after each of these prompts.</p>',
-            f'<div class="charts">{"".join(charts)}</div>',
+            Heading("Fixed prompts"),
+            Paragraph("Probabilities of the actions after each of these prompts.", "soft"),
+            Box(charts, "charts"),
         ]

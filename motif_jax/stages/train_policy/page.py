@@ -6,7 +6,6 @@ import collections
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,24 @@ from motif_jax.envs.world import meanings_of
 from motif_jax.files import read_json
 from motif_jax.names import BACKENDS, ONLINE_REWARDS, find
 from motif_jax.pages.blocks import (
+    Block,
+    Box,
+    Folded,
+    Heading,
+    Paragraph,
+    ShareBar,
+    Span,
+    Table,
+    Text,
+    Tiles,
     amount,
+    code,
     duration,
-    esc,
-    folded,
     in_words,
     machine_words,
     quoted,
-    share_bar,
-    table,
-    tiles,
 )
-from motif_jax.pages.charts import COLOURS, Level, curves
+from motif_jax.pages.charts import COLOURS, Curves, Level
 from motif_jax.pages.figures import (
     Meanings,
     Player,
@@ -41,7 +46,7 @@ from motif_jax.pages.figures import (
 from motif_jax.pages.players import read_players
 from motif_jax.rewards.registry import LEARNT_KIND, ONLINE, ONLINE_KIND, SourceChoice, kind_of, parse_sources
 from motif_jax.rewards.section import asks_pairs, is_anchored, parse_goals
-from motif_jax.run import METRICS, Head, Run, date_of
+from motif_jax.run import METRICS, Facts, Judge, Run, date_of
 from motif_jax.stages.annotate.page import aim_of
 from motif_jax.stages.train_policy.hooks import Words, blocks_of_hooks, words_of_hooks
 
@@ -63,10 +68,10 @@ LEARNT_RETURN = "episode/intrinsic_return"
 OPINIONS, ASKED = "opinions.jsonl", 20  # the answers of the judge, and how many are shown
 
 Rows = Sequence[Mapping[str, Any]]
-Facts = Mapping[str, Any]
+Record = Mapping[str, Any]
 
 
-def report_training(workdir: Path, done: Facts | None = None, players: Sequence[Player] | None = None) -> None:
+def report_training(workdir: Path, done: Record | None = None, players: Sequence[Player] | None = None) -> None:
     """Writes the part of the report, if training has begun.
 
     `done`: the training's summary; `players`: the evaluated ones; None: as they were written, if they were.
@@ -84,25 +89,27 @@ def report_training(workdir: Path, done: Facts | None = None, players: Sequence[
     last = done if is_over else rows[-1] | {"episodes": rows[-1].get("episode/all", 0)}
     words = words_of_hooks(stage.path, rows)
     stage.section(TITLE, *_training(rows, last, config["policy"], meanings, players, stage.path, words))
-    judge = Head()
+    online, judge, judged = config["policy"]["online"], None, list[Record]()
     if (stage.path / OPINIONS).exists():
-        online = {**config["policy"]["online"]}
-        online["goals"] = online["goals"] or f"{config['annotate']['goal']}@0"
+        online = online | {"goals": online["goals"] or f"{config['annotate']['goal']}@0"}
         with (stage.path / OPINIONS).open("rb") as lines:
             newest = reversed(collections.deque(lines, ASKED + 1))  # only these are parsed, as there may be many
         judged = [json.loads(line) for line in newest if line.endswith(b"\n")][:ASKED]
-        stage.section(JUDGE, *_judge(rows, last["env_steps"], online, judged))
-        aims = [aim_of(turn.goal) for turn in parse_goals(online["goals"])]
-        who = " and ".join(_title_of_judge(name) for name in _judges(judged))
-        plural = any(getattr(find(BACKENDS, name), "plural", False) for name in _judges(judged))
-        judge = Head(goal=_schedule(online), judge=esc(who), plural=plural)
-        judge = replace(judge, aim=", then ".join(filter(None, aims)) or None)
-    head = _head(workdir, rows, last, config, done.get("machine") or {}, is_over, judge, words)
-    made = date_of((stage.path / METRICS).stat().st_mtime)
-    stage.report(replace(judge, aim=None, made=made, meanings=meanings, **head))
+        names = _judges(judged)
+        plural = any(getattr(find(BACKENDS, name), "plural", False) for name in names)
+        judge = Judge(tuple(map(_title_of_judge, names)), plural)
+    stage.section(JUDGE, *(_judge(rows, last["env_steps"], online, judged) if judge else ()))
+    own, machine = worlds.without_nethack(config, done.get("machine") or {})
+    stage.report(Facts(
+        title=words.title if words else _title(config["policy"], Run(workdir).facts(), judge, online["goals"]),
+        lead=(*_warning(config, rows[-1]), *_trained(config["policy"], last, machine, is_over, judge, words)),
+        task=worlds.title(config["env"]), goal=_schedule(online) if judge else None, judge=judge,
+        steps=last["env_steps"], seconds=last["seconds"], made=date_of((stage.path / METRICS).stat().st_mtime),
+        machine=machine or None, config=own, meanings=meanings,
+    ))  # fmt: skip
 
 
-def _speed(last: Facts) -> float | None:
+def _speed(last: Record) -> float | None:
     """Steps per second; None for less than half a second, as the first update is not timed."""
     return last["env_steps"] / last["seconds"] if last["seconds"] >= 0.5 else None
 
@@ -110,63 +117,64 @@ def _speed(last: Facts) -> float | None:
 # ---- the first screen
 
 
-def _head(
-    workdir: Path, rows: Rows, last: Facts, config: Facts, machine: Facts, is_over: bool, online: Head,
-    words: Words | None,
-) -> dict[str, Any]:  # fmt: skip
-    """What the first screen says; `online`: the goal and the judge that was asked during training, if one was."""
-    task, annotate, warning = worlds.title(config["env"]), config.get("annotate", {}), ""
-    answers, read = (int(rows[-1].get(f"reward/{ONLINE}_{name}") or 0) for name in ("answers", "answers_read"))
-    if too_few(read, answers, ""):
-        backend = str(annotate.get("backend") or "the judge")
-        judge = esc(str(annotate.get("model") or _title_of_judge(backend)))
-        warning = (
-            f"<b>{f'Only {read:,}' if read else 'None'} of the {answers:,} answers of {judge} could be read</b>, so "
-            "they contribute almost nothing to the reward."
-        )
+def _warning(config: Record, last: Record) -> Sequence[Text]:
+    """That the answers of the judge that is asked during training can hardly be read; or nothing."""
+    answers, read = (int(last.get(f"reward/{ONLINE}_{name}") or 0) for name in ("answers", "answers_read"))
+    if not too_few(read, answers, ""):
+        return ()
+    annotate = config.get("annotate", {})
+    judge = str(annotate.get("model") or _title_of_judge(str(annotate.get("backend") or "the judge")))
+    few = f"Only {read:,}" if read else "None"
+    said = Span(f"{few} of the {answers:,} answers of {judge} could be read")
+    return said, ", so they contribute almost nothing to the reward. "
+
+
+def _trained(
+    settings: Record, last: Record, machine: Record, is_over: bool, judge: Judge | None, words: Words | None
+) -> Sequence[Text]:
+    """A sentence on the rewards and on the training. `judge`: that was asked during training, if one was."""
     where = machine_words(machine, short=True)
-    trained = (
-        f"The agent {words.rewarded if words else _rewarded(config['policy'], online)}trained for "
-        f"<b>{in_words(last['env_steps'])}</b> steps in <b>{duration(last['seconds'])}</b>"
-        f"{f' on {where}' if where else ''}{'' if is_over else ' so far'}."
-    )
-    title = words.title if words else _title(config["policy"], Run(workdir).heads(), online)
-    config, machine = worlds.without_nethack(config, machine)
-    return {"title": title, "task": task, "trained": f"{warning} {trained}".lstrip(), "machine": machine or None,
-            "config": config, "steps": last["env_steps"], "seconds": last["seconds"]}  # fmt: skip
+    return (
+        f"The agent {words.rewarded if words else _rewarded(settings, judge)}trained for ",
+        Span(in_words(last["env_steps"])), " steps in ", Span(duration(last["seconds"])),
+        f"{f' on {where}' if where else ''}{'' if is_over else ' so far'}.",
+    )  # fmt: skip
 
 
-def _title(settings: Facts, heads: Mapping[tuple[str, str], Head], online: Head) -> str:
-    """What the agent was rewarded for, in a title, as HTML. `heads`: of the stages; `online`: of its own judge."""
+def _title(settings: Record, facts: Mapping[tuple[str, str], Facts], judge: Judge | None, goals: str) -> str:
+    """What the agent was rewarded for, in a title. `facts`: of the stages; `judge`, `goals`: asked during training."""
     rewards = [words for words, coefficient in rewards_of(settings).items() if coefficient > 0]
     if rewards == [GAME_REWARD]:
         return "An agent that learnt by playing, from the game's own reward"
-    learnt = [head for (stage, _), head in heads.items() if stage == "train_reward"]
-    learnt = learnt or [head for (stage, _), head in heads.items() if stage == "annotate"]
-    judged = {LEARNT_KIND.title: learnt, ONLINE_KIND.title: [online]}
-    aims = [head.aim for words in rewards for head in judged.get(words, ()) if head.aim]
-    if aims:
+    of_stage = {
+        name: [one for (stage, _), one in facts.items() if stage == name] for name in ("train_reward", "annotate")
+    }
+    learnt = of_stage["train_reward"] or of_stage["annotate"]
+    aims_of = {LEARNT_KIND.title: [aim_of(one.goal or "") for one in learnt]}
+    judges = {LEARNT_KIND.title: [one.judge for one in learnt if one.judge]}
+    if judge:
+        turns = [aim_of(turn.goal) for turn in parse_goals(goals)]
+        aims_of[ONLINE_KIND.title], judges[ONLINE_KIND.title] = [", then ".join(filter(None, turns))], [judge]
+    if aims := [aim for words in rewards for aim in aims_of.get(words, ()) if aim]:
         return f"An agent {' and '.join(dict.fromkeys(aims))}"
     likes = {GAME_REWARD: "the game's own reward"}
-    likes |= {one.kind.title_of(one.name): esc(one.kind.liked_of(one.name)) for one in _sources(settings)}
+    likes |= {one.kind.title_of(one.name): one.kind.liked_of(one.name) for one in _sources(settings)}
     liked = [
-        next((head.liked for head in judged.get(words, ()) if head.liked), likes.get(words) or esc(words))
-        for words in rewards
+        next((one.liked for one in judges.get(words, ()) if one.liked), likes.get(words) or words) for words in rewards
     ]
     return f"An agent that likes {listed(liked)}" if liked else "An agent that was trained without a reward"
 
 
-def _rewarded(settings: Facts, online: Head) -> str:
-    """The first words about the agent's training, as HTML, before "trained for"; `online`: see `_head`."""
-    rewards = rewards_of(settings)
-    titles = {ONLINE_KIND.title: f"the answers of {online.judge}"} if online.judge else {}
-    named = {titles.get(what) or esc(what): coefficient for what, coefficient in rewards.items()}
+def _rewarded(settings: Record, judge: Judge | None) -> str:
+    """The first words about the agent's training, before "trained for"."""
+    titles = {ONLINE_KIND.title: f"the answers of {' and '.join(judge.names)}"} if judge and judge.names else {}
+    named = {titles.get(what) or what: coefficient for what, coefficient in rewards_of(settings).items()}
     words = [what if coefficient > 0 else f"{what} (a penalty)" for what, coefficient in named.items()]
-    game = "" if GAME_REWARD in rewards else ", not by the game,"
+    game = "" if GAME_REWARD in named else ", not by the game,"
     return f"was rewarded by {listed(words)}{' alone' * (len(words) == 1)}{game} and " if words else "was "
 
 
-def rewards_of(settings: Facts) -> dict[str, float]:
+def rewards_of(settings: Record) -> dict[str, float]:
     """The coefficients of a policy's rewards, by their titles as plain text."""
     coefficients = {GAME_REWARD: settings["extrinsic_coefficient"]}
     judgeless = find(ONLINE_REWARDS, settings["online"]["kind"])
@@ -176,7 +184,7 @@ def rewards_of(settings: Facts) -> dict[str, float]:
     return {words: coefficient for words, coefficient in coefficients.items() if coefficient}
 
 
-def _sources(settings: Facts) -> list[SourceChoice]:
+def _sources(settings: Record) -> list[SourceChoice]:
     return parse_sources(settings["sources"], settings["intrinsic_coefficient"])
 
 
@@ -190,13 +198,13 @@ def listed(words: Sequence[str]) -> str:
 
 def _training(
     rows: Rows,
-    last: Facts,
-    settings: Facts,
+    last: Record,
+    settings: Record,
     meanings: Meanings,
     players: Sequence[Player],
     folder: Path,
     words: Words | None,
-) -> list[str]:
+) -> list[Block]:
     speed, share = _speed(last), mean_of(rows, "reward/learnt_share")
     memory = max((row["memory_mib"] for row in rows if row.get("memory_mib")), default=0.0)
     figures = [
@@ -218,15 +226,15 @@ def _training(
         level = chance.figures.get(name.removeprefix("episode/")) if chance else None
         is_other = name == LEARNT_RETURN and chance and own and chance.reward != own.reward
         levels = [Level("random play", level)] if level and not is_other else []
-        charts.append(curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
+        charts.append(Curves({title.lower(): points}, "steps", title=title, note=note, levels=levels))
     for source in sources:
         title, levels = f"{source} return", []
         if own and chance and source in chance.returns and own.sources.get(source) == chance.sources.get(source):
             levels = [Level("random play", chance.returns[source])]
         if points := curve(rows, f"episode/{source}_return"):
-            charts.append(curves({title: points}, "steps", title=title, note="per episode", levels=levels))
+            charts.append(Curves({title: points}, "steps", title=title, note="per episode", levels=levels))
     return [
-        _rewards(settings, words), *_sources_of(own), tiles(figures), f'<div class="charts">{"".join(charts)}</div>',
+        _rewards(settings, words), *_sources_of(own), Tiles(figures), Box(charts, "charts"),
         *blocks_of_hooks(folder, rows), *_time(rows), all_metrics(rows),
     ]  # fmt: skip
 
@@ -237,42 +245,45 @@ def mean_of(rows: Rows, name: str) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _rewards(settings: Facts, words: Words | None) -> str:
+def _rewards(settings: Record, words: Words | None) -> Paragraph:
     rewards, level = rewards_of(settings), settings["threshold_quantile"]
     said = [f"algorithm {settings['algorithm']}", f"network {settings['network']}"]
     if words:
-        return f'<p class="soft">{esc(" · ".join([*said, *words.settings]))}</p>'
+        return Paragraph(" · ".join([*said, *words.settings]), "soft")
     said.append(f"rewarded by {' + '.join(f'{coefficient:g} × {what}' for what, coefficient in rewards.items())}")
     if level != 0.5 and LEARNT_KIND.title in rewards:
         said.append(f"learnt rewards below their {level:.0%} quantile count as 0" if level >= 0 else "no threshold")
-    return f'<p class="soft">{esc(" · ".join(said))}</p>'
+    return Paragraph(" · ".join(said), "soft")
 
 
-def _sources_of(own: Player | None) -> list[str]:
-    """The texts of the agent's reward sources, and the terms of those that are sums, as HTML."""
-    body: list[str] = []
+def _sources_of(own: Player | None) -> list[Block]:
+    """The texts of the agent's reward sources, and the terms of those that are sums."""
+    body: list[Block] = []
     for name, facts in own.sources.items() if own else ():
         kind = kind_of(name)
         title = kind.title_of(name)
         if text := kind.text(facts):
-            body.append(folded(title, text))
+            body.append(Folded(title, text))
         if own and (returns := own.terms.get(name)):
             total = sum(abs(one.mean) for one in returns.values())
-            rows = [
-                [f"<code>{esc(term)}</code>", one.spelt, f"{abs(one.mean) / total:.1%}" if total else "–"]
+            rows: list[list[Text]] = [
+                [code(term), one.spelt, f"{abs(one.mean) / total:.1%}" if total else "–"]
                 for term, one in sorted(returns.items(), key=lambda item: -abs(item[1].mean))  # largest first
             ]
+            words = (
+                f"Terms of {title}: mean returns per episode with 95 % bootstrap intervals, and shares of the sum of "
+                "their absolute values."
+            )
             body += [
-                f'<p class="soft">Terms of {esc(title)}: mean returns per episode with 95 % bootstrap intervals, and '
-                "shares of the sum of their absolute values.</p>",
-                table(("term", "return", "share"), rows, numbers=(1, 2), kind="fits"),
+                Paragraph(words, "soft"),
+                Table(("term", "return", "share"), rows, numbers=(1, 2), kind="fits"),
             ]
     return body
 
 
-def _time(rows: Rows) -> list[str]:
-    body = ["<h3>Where time goes</h3>"]
-    body.append('<p class="soft">Shares of the time after the start; the remainder is spent on other work.</p>')
+def _time(rows: Rows) -> list[Block]:
+    words = "Shares of the time after the start; the remainder is spent on other work."
+    body: list[Block] = [Heading("Where time goes"), Paragraph(words, "soft")]
     for thread, activities in THREADS:
         means = zip(activities.values(), COLOURS, (mean_of(rows, f"time/{name}") for name in activities), strict=False)
         spent = [(words, colour, min(max(share, 0.0), 1.0)) for words, colour, share in means if share is not None]
@@ -281,15 +292,15 @@ def _time(rows: Rows) -> list[str]:
             (words, share / over, "tie" if words.startswith("waiting") else colour) for words, colour, share in spent
         ]
         if shares:
-            body.append(f"<p>{thread}</p>{share_bar(shares, thin=True)}")
+            body += [Paragraph(thread), ShareBar(shares, thin=True)]
     return body
 
 
 # ---- the judge
 
 
-def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]]) -> list[str]:
-    """The part on the judge, as HTML. `judged`: the last answers, the newest first."""
+def _judge(rows: Rows, steps: int, online: Record, judged: Sequence[Record]) -> list[Block]:
+    """The part on the judge. `judged`: the last answers, the newest first."""
     last, steps = rows[-1], max(steps, 1)
 
     def figure(name: str) -> float:
@@ -321,18 +332,18 @@ def _judge(rows: Rows, steps: int, online: Facts, judged: list[dict[str, Any]]) 
         ({"accuracy": line("accuracy", 100)}, "Accuracy of the network", "% of lessons' labels"),
     ]
     drawn = [
-        curves({name: points for name, points in lines.items() if points}, "steps", title=title, note=note)
+        Curves({name: points for name, points in lines.items() if points}, "steps", title=title, note=note)
         for lines, title, note in charts
         if any(value for points in lines.values() for _, value in points)
     ]
     kind, against = online["kind"], "a moment without a message" if is_anchored(online) else "each other"
     kind += f": captions against {against}" if asks_pairs(kind) else ""
     asked = " · ".join([kind, *(f"asked: {name}" for name in _judges(judged)), f"goal: {_schedule(online)}"])
-    body = [f'<p class="soft">{esc(asked)}</p>', tiles(figures), f'<div class="charts">{"".join(drawn)}</div>']
-    return [*body, "<h3>Asked last</h3>", answers(judged)] if judged else body
+    body: list[Block] = [Paragraph(asked, "soft"), Tiles(figures), Box(drawn, "charts")]
+    return [*body, Heading("Asked last"), answers(judged)] if judged else body
 
 
-def _schedule(online: Facts) -> str:
+def _schedule(online: Record) -> str:
     return ", ".join(
         turn.goal if not turn.step else f"{turn.goal} from step {amount(turn.step)} on"
         for turn in parse_goals(online["goals"])
@@ -344,18 +355,18 @@ def _title_of_judge(name: str) -> str:
     return getattr(find(BACKENDS, name), "title", "") or name
 
 
-def _judges(judged: Sequence[Facts]) -> list[str]:
+def _judges(judged: Sequence[Record]) -> list[str]:
     return sorted({row["by"] for row in judged if row.get("by")})
 
 
-def answers(rows: Sequence[Facts]) -> str:
-    """A table of questions with their answers, as HTML."""
+def answers(rows: Sequence[Record]) -> Table:
+    """A table of questions with their answers."""
     pairs = any(row.get("other") is not None for row in rows)
-    cells = []
+    cells = list[list[Text]]()
     for row in rows:
         yes = row.get("yes")
         verdict = "unreadable" if yes is None else f"{yes:.2f}".rstrip("0").rstrip(".")
-        shown = quoted(row["caption"]) + (f" or {quoted(row['other'])}" if row.get("other") is not None else "")
-        cells.append([shown, esc(verdict), esc(row.get("said") or ""), f"{row['env_steps']:,}"])
+        other = (" or ", quoted(row["other"])) if row.get("other") is not None else ()
+        cells.append([(quoted(row["caption"]), *other), verdict, row.get("said") or "", f"{row['env_steps']:,}"])
     head = ("captions" if pairs else "caption", "P(second is better)" if pairs else "P(helpful)", "said", "step")
-    return table(head, cells, numbers=(1, 3))
+    return Table(head, cells, numbers=(1, 3))

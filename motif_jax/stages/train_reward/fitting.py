@@ -27,17 +27,17 @@ from motif_jax.devices.parameters import leaves_by_path, rebuild
 from motif_jax.envs.texts import texts_of
 from motif_jax.files import checkpoint_steps, make_anew, read_json, to_plain, write_whole
 from motif_jax.networks.reward import inputs_beside, observations_beside
-from motif_jax.pages.blocks import esc, page, quoted, table, tiles
-from motif_jax.pages.charts import columns, curves
+from motif_jax.pages.blocks import Block, Box, Heading, Link, Paragraph, Span, Table, Text, Tiles, noted, page, quoted
+from motif_jax.pages.charts import Columns, Curves
 from motif_jax.preferences.questions import NEUTRAL, neutral_pairs
 from motif_jax.preferences.shards import ROUNDING, count, mix, soft_target, to_codes
 from motif_jax.preferences.store import PairDataset, annotation_folder
 from motif_jax.rewards import preference, statistics
 from motif_jax.rewards.statistics import IMPORT_FLAG, RewardStatistics, compare, find_reward_file
-from motif_jax.run import Head, Run, StageRun, date_of
+from motif_jax.run import Facts, Judge, Run, StageRun, date_of
 from motif_jax.stages.annotate import label_name, open_dataset
 from motif_jax.stages.annotate.page import TITLE as PREFERENCES
-from motif_jax.stages.annotate.page import aim_of, label_bar, sentence
+from motif_jax.stages.annotate.page import aim_of, label_bar, sentence, together
 from motif_jax.stages.train_reward import FLAG as ANNOTATORS
 from motif_jax.stages.train_reward import FOLDER, SUMMARY, RewardConfig, TrainReward, label_checksums, learnt_from
 from motif_jax.structs import Interrupted, UserError
@@ -387,16 +387,14 @@ def import_reward(config: RewardConfig, stage: StageRun) -> None:
         assert checkpoints
         nothing = {"captions": np.zeros((1, WIDTH), np.uint8), "counts": np.zeros(1, np.int32)}
         checkpoints.save(reward.epoch, {"train": state, **nothing}, metadata, 0.0)
-    stage.section(TITLE, f'<p class="soft">imported · epoch {reward.epoch}</p>')
-    stage.report(Head(**HEAD, agreement=percent(None), made=date_of(time.time())))
+    stage.section(TITLE, Paragraph(f"imported · epoch {reward.epoch}", "soft"))
+    title = "A reward for moments of a game"
+    stage.report(Facts(title=title, agreement=percent(None), made=date_of(time.time())))
     stage.write(SUMMARY, metadata | {"best_epoch": reward.epoch})
     print_line(f"{STAGE}: imported {str(file)!r} with its mean, variance and quantiles")
 
 
 # ---- the page, and the part of the report
-
-# Its aim is that of its labels alone, whatever other annotations the workdir has.
-HEAD: dict[str, Any] = {"subject": "A reward", "without_aim": "for moments of a game", "aim": ""}
 
 
 def write_page(
@@ -409,26 +407,28 @@ def write_page(
     weights, last = summary["annotators"], summary["history"][-1]
     names, size, epoch = ", ".join(weights), f"{summary['parameters']:,} parameters", f"epoch {summary['epoch']}"
     learning, likes = _learning(summary["history"]), None
-    body = ["<h1>The reward</h1>", f'<p class="soft">learnt from {esc(names)} · {size} · {epoch}</p>', *learning]
-    details = '<a href="../reward/reward.html">details</a>'
-    part = [f'<p class="soft">from {esc(names)} · {epoch} · {size} · {details}</p>', *learning]
+    origin = Paragraph(f"learnt from {names} · {size} · {epoch}", "soft")
+    body: list[Block] = [Heading("The reward", 1), origin, *learning]
+    about = f"from {names} · {epoch} · {size} · ", Link("details", "../reward/reward.html")
+    part: list[Block] = [Paragraph(about, "soft"), *learning]
     body += _worth(summary["worth"]) if "worth" in summary else []
     if len(weights) > 1:
-        rows = [[esc(name), f"{weight:.0%}", percent(last[f"accuracy.{name}"])] for name, weight in weights.items()]
-        body += ["<h2>Agreement with each annotation</h2>", table(("annotation", "weight", "agreement"), rows, (1, 2))]
+        rows = [[name, f"{weight:.0%}", percent(last[f"accuracy.{name}"])] for name, weight in weights.items()]
+        agreements = Table(("annotation", "weight", "agreement"), rows, (1, 2))
+        body += [Heading("Agreement with each annotation", 2), agreements]
     if values is not None:
         scale, seen = RewardStatistics(**summary["statistics"]), data.counts > 0
         normalised, messages, counts = scale.normalise(values[seen]), data.table.messages[seen], data.counts[seen]
         order = np.argsort(normalised, kind="stable")
 
-        def listed(chosen: np.ndarray) -> str:
-            rows = [
+        def listed(chosen: np.ndarray) -> Table:
+            rows: list[list[Text]] = [
                 [f"{normalised[at]:+.2f}", quoted(decode(messages[at])), f"{counts[at]:,}"] for at in chosen.tolist()
             ]
-            return table(("reward", "caption", "times"), rows, numbers=(0, 2), kind="fits")
+            return Table(("reward", "caption", "times"), rows, numbers=(0, 2), kind="fits")
 
         body += _captions(scale, normalised, order, SHOWN, listed)
-        body += ["<h3>Most frequent</h3>", listed(np.argsort(-counts, kind="stable")[:SHOWN])]
+        body += [Heading("Most frequent"), listed(np.argsort(-counts, kind="stable")[:SHOWN])]
         part += _captions(scale, normalised, order, IN_REPORT, listed)
         likes = listed(order[::-1][:LIKED])
     held_out = data.split.validation
@@ -436,7 +436,7 @@ def write_page(
     lines = {"this reward": [(row["predicted"], row["stated"]) for row in bins], "perfect": [(0.0, 0.0), (1.0, 1.0)]}
     rows = [[f"{row['predicted']:.2f}", f"{row['stated']:.2f}", f"{row['pairs']:,}"] for row in bins]
     heads = ("predicted P(second is better)", "stated by the annotator", "pairs")
-    body += ["<h2>Calibration</h2>", curves(lines, heads[0], 0.0, 1.0) + table(heads, rows, numbers=(0, 1, 2))]
+    body += [Heading("Calibration", 2), Curves(lines, heads[0], 0.0, 1.0), Table(heads, rows, numbers=(0, 1, 2))]
     path = stage.path / "reward.html"
     write_whole(path, page(TITLE, body))
     stage.section(TITLE, *part)
@@ -444,38 +444,37 @@ def write_page(
     return path
 
 
-def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, likes: str | None) -> None:
-    """Writes the report, with the head of its first page, and a part about annotations that were made elsewhere.
+def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, likes: Table | None) -> None:
+    """Writes the report, with the facts for its first page, and a part about annotations that were made elsewhere.
 
     `likes`: a table of the best captions, if they are known.
     """
-    heads, judges, elsewhere, last = Run(stage.workdir).heads(), [], [], summary["history"][-1]
+    said, judges, goals, elsewhere, last = Run(stage.workdir).facts(), [], [], list[Block](), summary["history"][-1]
     for name in summary["annotators"]:
-        if (head := heads.get(("annotate", name))) is None:
+        facts = said.get(("annotate", name), Facts())
+        if facts.judge is None:
             bar = label_bar(count(dataset.preference(name)))
-            elsewhere += [f"<h3>{esc(name)}</h3>", '<p class="soft">These labels were made elsewhere.</p>', bar]
-            head = Head(judge=f"<b>the annotation {esc(name)}</b>", judged=len(dataset))
-        judges.append(head)
-    if elsewhere:
-        stage.section(PREFERENCES, *elsewhere)
-    agrees, proof = percent(last["accuracy"]), f"of {esc(evidence(last))}"
-    goals = ", ".join(dict.fromkeys(one.goal for one in judges if one.goal))
-    said = "None of the pairs that were set aside has a preference, so the reward was not tested."
+            elsewhere += [Heading(name), Paragraph("These labels were made elsewhere.", "soft"), bar]
+        judges.append(facts.judge or Judge((f"the annotation {name}",), pairs=len(dataset)))
+        goals += [facts.goal] if facts.goal else []
+    stage.section(PREFERENCES, *elsewhere)
+    agrees, judge, goal = percent(last["accuracy"]), together(judges), ", ".join(dict.fromkeys(goals))
+    tested: Text = "None of the pairs that were set aside has a preference, so the reward was not tested."
     if last["sided"]:
         chance = " (50 % is chance)" if last["accuracy_low"] <= 0.5 else ""
-        said = f"A reward learnt from these answers agrees with <b>{agrees}</b> of those that were set aside{chance}."
-        agrees += f"<br><small class=soft>{proof}</small>"
-    judge, plural = " and ".join(dict.fromkeys(str(one.judge) for one in judges)), any(one.plural for one in judges)
-    aims = {"aim": aim_of(goals) or "", "without_aim": f"for {Head(judge=judge, plural=plural).liked}"}
-    stage.report(Head(
-        **HEAD | aims, likes=likes,
-        agreement=agrees, goal=goals, asked=f"{sentence(judges, len(dataset))} {said}", judge=judge,
-        plural=plural, machine=summary.get("machine"), made=date_of(time.time()),
+        rest = f" of those that were set aside{chance}."
+        tested = "A reward learnt from these answers agrees with ", Span(agrees), rest
+    # Its aim is that of its labels alone, whatever other annotations the workdir has.
+    stage.report(Facts(
+        title=f"A reward {aim_of(goal) or f'for {judge.liked}'}", goal=goal, judge=judge, likes=likes,
+        agreement=noted(agrees, f"of {evidence(last)}") if last["sided"] else agrees,
+        lead=(sentence(judges, goals, len(dataset)), " ", tested), machine=summary.get("machine"),
+        made=date_of(time.time()),
     ))  # fmt: skip
 
 
-def _learning(history: list[dict[str, Any]]) -> list[str]:
-    """Accuracy and loss, as HTML."""
+def _learning(history: list[dict[str, Any]]) -> list[Block]:
+    """Accuracy and loss."""
     last = history[-1]
     figures = [(percent(last["accuracy"]), f"agreement with {evidence(last)}")]
     if last["unseen_sided"]:
@@ -492,16 +491,16 @@ def _learning(history: list[dict[str, Any]]) -> list[str]:
     accuracy = {words: line(name, 100) for words, name in names.items()}
     loss = {"validation": line("loss"), "training": line("train_loss")}
     charts = [
-        curves(accuracy, "epochs", high=100.0, title="Agreement with its own labels", note="% of preferences"),
-        curves(loss, "epochs", title="Loss", note="0.693 is chance"),
+        Curves(accuracy, "epochs", high=100.0, title="Agreement with its own labels", note="% of preferences"),
+        Curves(loss, "epochs", title="Loss", note="0.693 is chance"),
     ]
-    return [tiles(figures), f'<div class="charts">{"".join(charts)}</div>']
+    return [Tiles(figures), Box(charts, "charts")]
 
 
 def _captions(
-    scale: RewardStatistics, rewards: np.ndarray, order: np.ndarray, shown: int, listed: Callable[[np.ndarray], str]
-) -> list[str]:
-    """Distribution of the captions' rewards, and the `shown` best and worst, as HTML.
+    scale: RewardStatistics, rewards: np.ndarray, order: np.ndarray, shown: int, listed: Callable[[np.ndarray], Table]
+) -> list[Block]:
+    """Distribution of the captions' rewards, and the `shown` best and worst.
 
     `rewards`: normalised, of the captions that training shows. [S] `order`: their numbers, from the lowest reward on.
     `listed`: from numbers of captions to a table.
@@ -514,14 +513,22 @@ def _captions(
     marks = [((usual - low) / (high - low), f"{USUAL:.0%} lie below {usual:.2f}")] if low <= usual <= high else []
     words = [f"{edge:.1f}" for edge in (low, (low + high) / 2, high)]
     of = [f"{start:.2f} to {stop:.2f}" for start, stop in itertools.pairwise(edges)]
+    explained = (
+        f"How many of the {len(order):,} different captions have which reward; heights are square roots. The variance "
+        f"of the rewards over all moments is 1, and {zero}; of all moments, {levels}. By default, the agent is not "
+        f"paid for rewards below {usual:.2f}."
+    )
     return [
-        "<h3>Distribution</h3>",
-        columns(heights, words, marks, of, root=True),
-        f'<p class="soft">How many of the {len(order):,} different captions have which reward; heights are square '
-        f"roots. The variance of the rewards over all moments is 1, and {zero}; of all moments, {levels}. By default, "
-        f"the agent is not paid for rewards below {usual:.2f}.</p>",
-        f'<div class="pair"><div><h3>Likes most</h3>{listed(order[::-1][:shown])}</div>'
-        f"<div><h3>Likes least</h3>{listed(order[:shown])}</div></div>",
+        Heading("Distribution"),
+        Columns(heights, words, marks, of, root=True),
+        Paragraph(explained, "soft"),
+        Box(
+            [
+                Box([Heading("Likes most"), listed(order[::-1][:shown])]),
+                Box([Heading("Likes least"), listed(order[:shown])]),
+            ],
+            "pair",
+        ),
     ]
 
 
@@ -537,16 +544,19 @@ def faithfulness(worth: Mapping[str, Any]) -> str:
     )
 
 
-def _worth(worth: Mapping[str, Any]) -> list[str]:
-    """HTML blocks: what captions of each worth are paid, as a share of what the best are paid; none if unknown."""
+def _worth(worth: Mapping[str, Any]) -> list[Block]:
+    """What captions of each worth are paid, as a share of what the best are paid; nothing if unknown."""
     if not (words := faithfulness(worth)):
         return []
-    body = ["<h2>Against the worth to the rules</h2>", f'<p class="soft">{esc(words[0].upper() + words[1:])}.</p>']
+    body: list[Block] = [
+        Heading("Against the worth to the rules", 2),
+        Paragraph(f"{words[0].upper() + words[1:]}.", "soft"),
+    ]
     keys = {"worth": "g", "due": ".2f", "share": ".2f", "captions": ",d"}
     if rows := [[format(row[key], form) for key, form in keys.items()] for row in worth["levels"]]:
-        body.append(table(("worth", "share due", "share paid", "captions"), rows, numbers=(0, 1, 2, 3)))
-        body.append('<p class="soft">Shares are of what the best captions are worth and are paid; a moment without a '
-                    "message is 0.</p>")  # fmt: skip
+        body.append(Table(("worth", "share due", "share paid", "captions"), rows, numbers=(0, 1, 2, 3)))
+        words = "Shares are of what the best captions are worth and are paid; a moment without a message is 0."
+        body.append(Paragraph(words, "soft"))
     return body
 
 

@@ -42,7 +42,7 @@ from motif_jax.offline.update import (
     make_update,
     restricted,
 )
-from motif_jax.pages.blocks import quoted, table
+from motif_jax.pages.blocks import Block, Heading, Paragraph, Table, Text, quoted
 from motif_jax.policies import writing
 from motif_jax.policies.decoding import Decoding, decoding_in_training
 from motif_jax.policies.writing import POLICY, Played, ValueModel, ValueWriter, allowed_tokens, play_games, play_tokens
@@ -257,25 +257,30 @@ def finish(stage: StageRun, learner: Values, done: Done) -> None:
     print_line(f"{STAGE}: {recipe}, {done.steps:,} updates, {size:,} parameters learnt; {said}")
 
 
-def blocks_of_rankings(rankings: Rankings) -> list[str]:
-    """The texts with the highest Q - V, and ranks of an expert's texts, as HTML."""
-    body = []
+def blocks_of_rankings(rankings: Rankings) -> list[Block]:
+    """The texts with the highest Q - V, and ranks of an expert's texts."""
+    body = list[Block]()
     if rankings.ranks:
         rows = []
         for at, one in rankings.ranks.items():
             online, target = (" ".join(f"{share:.0%}" for share in one[kind]) for kind in ("online", "target"))
             rows.append([f"{at}.", f"{one['pairs']:,}", online, target])
         body += [
-            "<h3>Does the expert's text have the higher Q?</h3>",
-            '<p class="soft">For each moment there is a text by the expert and one by the other player. Share of '
-            "moments in which the expert's text has the higher Q, at each of the last tokens; one half is chance.</p>",
-            table(("text", "pairs", "Q itself", "its target"), rows, numbers=(1,), kind="fits"),
+            Heading("Does the expert's text have the higher Q?"),
+            Paragraph(
+                "For each moment there is a text by the expert and one by the other player. Share of moments in which "
+                "the expert's text has the higher Q, at each of the last tokens; one half is chance.",
+                "soft",
+            ),
+            Table(("text", "pairs", "Q itself", "its target"), rows, numbers=(1,), kind="fits"),
         ]
     if rankings.best:
-        rows = [[f"{one['advantage']:+.2f}", quoted(one["text"]), quoted(one["before"]) if one["before"] else ""]
-                for one in rankings.best[:LISTED]]  # fmt: skip
-        body.append("<h3>Texts with the highest Q - V</h3>")
-        body.append(table(("Q - V", "text", "after"), rows, numbers=(0,), kind="fits"))
+        texts: list[list[Text]] = [
+            [f"{one['advantage']:+.2f}", quoted(one["text"]), quoted(one["before"]) if one["before"] else ""]
+            for one in rankings.best[:LISTED]
+        ]
+        body.append(Heading("Texts with the highest Q - V"))
+        body.append(Table(("Q - V", "text", "after"), texts, numbers=(0,), kind="fits"))
     return body
 
 

@@ -87,7 +87,7 @@ def test_evaluation_by_the_challenge_stands_apart_from_that_of_the_task(tmp_path
     summary, rows = read_results(tmp_path)[folder.name], read_rows(folder / "episodes.jsonl")
     assert (summary["protocol"], summary["task"]) == ("challenge", "challenge")
     assert summary["rules"] == "by the rules of the NetHack Challenge"
-    assert "<h3>By the rules of the NetHack Challenge</h3>" in (tmp_path / "sections/evaluate.json").read_text()
+    assert "By the rules of the NetHack Challenge" in (tmp_path / "parts/evaluate/Evaluation.json").read_text()
     assert [row["episode_return"] for row in rows] == [row["score"] for row in rows]
     table = capsys.readouterr().out.rpartition("random-challenge\n")[2]
     assert table.splitlines()[0].split() == ["6", "episodes"]  # alone: those by other rules are not comparable
