@@ -204,8 +204,8 @@ def to_data(value: Any) -> Any:
 def from_data(data: Any) -> Any:
     """The value that `to_data` turned into JSON."""
     if isinstance(data, dict):
-        values = {name: from_data(one) for name, one in data.items()}
-        kind = KINDS.get(values.pop("is", ""))
+        kind = KINDS.get(data.get("is", ""))
+        values = {name: from_data(one) for name, one in data.items() if not kind or name != "is"}
         return kind(**values) if kind else values
     return tuple(map(from_data, data)) if isinstance(data, list) else data
 
@@ -285,12 +285,9 @@ def noted(what: Text, note: str) -> Text:
     return (what, Span(note, "note")) if note else what
 
 
-def joined(texts: Iterable[Text], between: str, last: str = "") -> Text:
-    """The texts in a row; `last`: between the last two, if that differs."""
-    texts, body = [*texts], list[Text]()
-    for left, text in zip(range(len(texts), 0, -1), texts, strict=True):
-        body += [text, (last or between) if left == 2 else between if left > 2 else ""]
-    return body
+def joined(texts: Iterable[Text], between: str) -> Text:
+    """The texts in a row."""
+    return [part for text in texts for part in (between, text)][1:]
 
 
 @dataclass(frozen=True)

@@ -251,7 +251,7 @@ def side_by_side(runs: Mapping[str, RunRecord], home: Path) -> list[Block]:
     for run, record in runs.items():
         facts, most = record.facts, games(record).get("env.max_episode_steps")
         task = noted(facts.task or "–", f"at most {most} steps" if most else "")
-        judged = facts.goal or "–", facts.judge.words if facts.judge else "–", facts.agreement or "–"
+        judged = facts.goal or "–", (facts.judge and facts.judge.words) or "–", facts.agreement or "–"
         named = linked(run, record.path, home) or Span(run)
         rows.append([named, task, *judged, amount(facts.steps), duration(facts.seconds)])
     head_row = ("run", "task", "asked for", "by", "reward agrees with its labels", "steps", "trained for")

@@ -176,5 +176,4 @@ STAGE = Stage(
     run=later("motif_jax.contrib.audit.job:run"),
     lock=exclusive_lock,
     limits=Limits("--config.audit.flips, .triples", "--config.audit.steps"),
-    parts={TITLE: "Training the agent"},
 )

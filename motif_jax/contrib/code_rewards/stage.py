@@ -131,5 +131,4 @@ STAGE = Stage(
     run=later("motif_jax.contrib.code_rewards.job:write"),
     lock=exclusive_lock,
     limits=Limits("--config.code_rewards.proposals, .revisions", "--config.code_rewards.steps"),
-    parts={TITLE: "The judge"},
 )
