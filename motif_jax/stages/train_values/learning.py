@@ -242,7 +242,7 @@ def finish(stage: StageRun, learner: Values, done: Done) -> None:
     The chosen state is the best one by the return of games, or the last.
     """
     best = done.best if "valid_return" in done.best else {"steps": done.steps}
-    chosen, state = offline.read_state(stage, learner, str(best["steps"]))
+    chosen, state = offline.read_state(stage, learner, str(int(best["steps"])))
     rankings = rank_texts(learner, state) if learner.recipe.per_token else None
     if "policy" in state.learnt:
         write_model(stage.path / POLICY, learner.parts, state.learnt["policy"])
