@@ -152,7 +152,7 @@ class Playing(Training):
     def learn_padded(self, seconds: float) -> float:
         """As `learn`, with a row for each prompt."""
         batch = self._batch
-        rollouts = shard(batch.arrays.rollouts._replace(observations=self._padded()), self._mesh, axis=1)
+        rollouts = shard(batch.arrays.rollouts._replace(observations=self._padded()), self._learner.mesh, axis=1)
         self._batch = batch._replace(arrays=batch.arrays._replace(rollouts=rollouts))
         try:
             return self.learn(seconds)
