@@ -16,6 +16,7 @@ from motif_jax.config.file import complete, new_config
 from motif_jax.config.table import Number, keys, tables_of, value
 from motif_jax.experiment import check_same_experiment, tables
 from motif_jax.files import LAYOUT, LAYOUT_KEY, write_config, write_json
+from motif_jax.names import PLUGINS
 from motif_jax.run import CONFIG
 from motif_jax.stages import NAMES, Experiment, Stage, find_stage
 from motif_jax.structs import UserError
@@ -53,7 +54,7 @@ def test_what_decides_may_not_change_and_what_does_not_may(stage, tmp_path):
 DECISIVE_SECTIONS = {
     "collect": {"", "env", "collect"},
     "train_reward": {"", "reward"},
-    "train_policy": {"", "env", "policy", "drrn", "group_advantages", "options", "words"},
+    "train_policy": {"", "env", "policy"},
     "train_language": {"", "transcripts", "language", "train_language"},
     "train_values": {"", "transcripts", "language", "train_values"},
     "evaluate": {"", "env"},
@@ -64,8 +65,13 @@ DECISIVE_SECTIONS = {
 @pytest.mark.parametrize("stage", NAMES)
 def test_stages_with_results_have_the_values_of_these_sections_as_their_identity(stage):
     found = STAGES[stage]
-    sections = {key.rpartition(".")[0].partition(".")[0] for key in found.decisive(found.view(WHOLE))}
-    assert sections == DECISIVE_SECTIONS.get(stage, sections if not found.folders(found.view(WHOLE), Path()) else set())
+    view = found.view(WHOLE)
+    sections = {key.rpartition(".")[0].partition(".")[0] for key in found.decisive(view)}
+    of_plugins = {name for name, plugin in PLUGINS.by_name.items() if stage in plugin.decides}
+    if stage in DECISIVE_SECTIONS:
+        assert sections == DECISIVE_SECTIONS[stage] | of_plugins
+    else:  # it keeps nothing, or says itself what decides it
+        assert not (sections and found.folders(view, Path()))
 
 
 def test_all_values_that_differ_are_told_in_one_table(launch_here, tmp_path):
