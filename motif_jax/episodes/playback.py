@@ -187,7 +187,7 @@ class Recorded:
         self._env, self._happenings, self._kept = dict(env), happenings, kept
         self._temporary = tempfile.TemporaryDirectory(prefix="motif_jax-")
         self.folder = self._temporary.name
-        self._frames: dict[int, dict[str, np.ndarray]] = {}  # of the episodes to keep that are not in `kept` yet
+        self._frames: dict[int, dict[str, Any]] = {}  # of the episodes to keep that are not in `kept` yet
         self._wanted: set[int] = set()
 
     def close(self) -> None:

@@ -171,6 +171,13 @@ def test_a_game_that_cannot_be_repeated_is_recorded_while_it_is_played(tmp_path,
     assert load_replay(obtained(config, tmp_path / "run", "40"), "flag").steps
 
 
+def test_a_game_that_can_exist_once_in_a_process_has_replays(tmp_path):
+    config = settings("toy", num_workers=1, games_per_worker=1, replays="best,3")
+    config.env.world = "own_gym:Only"
+    run_stage(evaluate, config, tmp_path)
+    assert read_json(tmp_path / "evaluate/random/summary.json")["replays"].keys() == {"best", "3"}
+
+
 def test_recordings_outlive_an_evaluation_that_is_stopped(tmp_path, monkeypatch):
     """Episodes that were played stay as they are, and the replays of the whole show what was played."""
     config, ended = settings("faulty_games:Restless", replays="best,worst,longest,3"), []
