@@ -18,9 +18,11 @@ from typing import IO, Any, NamedTuple, Self
 
 MODULES = (  # what a victim shall not have to load first
     "stages.collect", "stages.annotate", "stages.train_reward", "stages.train_reward.fitting", "stages.train_policy",
-    "stages.train_policy.loop", "stages.evaluate", "stages.evaluate.play", "stages.report", "policies.choice",
+    "stages.train_policy.loop", "stages.train_values", "stages.train_values.learning", "stages.evaluate",
+    "stages.evaluate.play", "stages.report", "policies.choice",
 )  # fmt: skip
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
+LINES = "lines"  # our own event: lines are appended to an open file
 WRITING = os.O_WRONLY | os.O_RDWR
 
 
@@ -111,18 +113,24 @@ def die_as_told(order: dict[str, Any], changes: mmap.mmap, launch: Any) -> None:
 
 def count_changes(workdir: str, last: int, number: int, changes: mmap.mmap) -> None:
     """Counts changes of files in the workdir, and sends this process the signal at the `last`."""
+    from motif_jax.files import LineFile
+
+    def add(self: LineFile, *rows: Any, real: Any = LineFile.add, **options: Any) -> None:
+        sys.audit(LINES, self._file.name)
+        real(self, *rows, **options)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             concerned = bool(arguments[2] & WRITING)
         else:
-            concerned = event in CHANGES
+            concerned = event in CHANGES or event == LINES
         if concerned and str(arguments[0]).startswith(workdir):
             count = int.from_bytes(changes[:], "little") + 1
             changes[:] = count.to_bytes(8, "little")
             if count == last:
                 os.kill(os.getpid(), number)
 
+    LineFile.add = add  # type: ignore[method-assign]
     sys.addaudithook(hook)
 
 
