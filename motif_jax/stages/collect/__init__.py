@@ -87,7 +87,7 @@ def report_pairs(workdir: Path) -> str:
         if len(values):
             spreads.append(Box([Heading(heading), _spread(values)]))
     top = np.argsort(-captions.counts, kind="stable")[:COMMON]
-    rows = [[f"{captions.counts[at] / ids.size:.1%}", quoted(decode(captions.messages[at]))] for at in top.tolist()]
+    rows = [(f"{captions.counts[at] / ids.size:.1%}", quoted(decode(captions.messages[at]))) for at in top.tolist()]
     stage = Run(workdir).stage(NAME, DATASET)
     stage.section(
         "The dataset", *played_by(by, date), Tiles(figures), Box(spreads, "pair"),
