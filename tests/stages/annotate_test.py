@@ -17,6 +17,7 @@ from small_dataset import EVENTS, MANY, random_pairs, write_dataset
 from motif_jax.annotation.annotator import Incomplete, QuestionAnswer
 from motif_jax.annotation.backends import Lexicon, Server, opened
 from motif_jax.files import read_json, read_lines
+from motif_jax.pages.blocks import drawn
 from motif_jax.preferences.questions import Questions, captions_to_ask
 from motif_jax.preferences.store import PairDataset, Preference
 from motif_jax.run import Run
@@ -376,7 +377,7 @@ def test_pairs_that_were_not_asked_are_not_counted_as_unknown(workdir):
     assert read_json(workdir / f"annotations/{name}/merged.json")["not_asked"] == not_asked
     (part,) = Run(workdir).sections()
     assert Run(workdir).facts()["annotate", name].judge.pairs == 600 - not_asked
-    assert f"unknown {unknown / 600:.1%}<" in "".join(part.blocks)
+    assert f"unknown {unknown / 600:.1%}<" in drawn(part.blocks)
 
 
 def server_flags(workdir, chat, **values) -> list[str]:

@@ -10,6 +10,7 @@ from motif_jax.envs.babyai.game import BotPlayer
 from motif_jax.envs.babyai.words import all_words
 from motif_jax.envs.world import SeedStream, game_seed, to_row
 from motif_jax.envs.worlds import make_world
+from motif_jax.pages.blocks import drawn
 from motif_jax.policies.language_policy import make_language_policy
 from motif_jax.run import Run
 from motif_jax.tokens import WordTokeniser
@@ -63,7 +64,7 @@ def test_every_moment_of_the_bot_s_games_is_recorded(recorded):
     for episode in episodes:
         np.testing.assert_allclose(episode.episode_return, returns[int(episode.info["episode"])], rtol=1e-6)
     (part,) = Run(recorded).sections()  # for the report
-    assert "<b>60</b><span>games</span>" in part.blocks[1]
+    assert "<b>60</b><span>games</span>" in drawn(part.blocks)
     texts = list(transcripts.texts())  # a new model's tokens have the words of rewordings, too
     assert WordTokeniser.from_texts(texts).text == WordTokeniser.from_texts([*texts, *all_words()]).text
 

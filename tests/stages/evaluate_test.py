@@ -8,7 +8,7 @@ from toy_policies import TASK, policies
 from motif_jax.envs.nethack.game import FIGURES
 from motif_jax.files import read_json, write_json, write_lines
 from motif_jax.pages import players
-from motif_jax.pages.blocks import Interval
+from motif_jax.pages.blocks import Interval, drawn
 from motif_jax.pages.players import read_players, read_results
 from motif_jax.run import Run, from_plain
 from motif_jax.stages import evaluate
@@ -176,7 +176,7 @@ def test_the_report_has_the_best_decodings_of_each_policy_with_and_without_value
         }  # fmt: skip
         write_json(tmp_path / f"evaluate/{policy}-10-beta{beta}-{kind}/summary.json", summary)
     results.report_evaluation(tmp_path, read_players(tmp_path))
-    body = next("".join(one.blocks) for one in Run(tmp_path).sections() if one.title == "Evaluation")
+    body = next(drawn(one.blocks) for one in Run(tmp_path).sections() if one.title == "Evaluation")
     shown = ["the policy, beta 0<", "the policy, beta 4<", "other-10, beta 4<"]
     assert [name in body for name in (*shown, "greedy", "beta 8")] == [True, True, True, False, False]
 

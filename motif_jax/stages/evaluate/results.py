@@ -385,9 +385,9 @@ def _written(turn: Mapping[str, Any]) -> Block:
     coloured = len(marks) == len(turn["said"]) and "".join(marks) == turn["heard"] and letters
     colours = [MARKS[mark] for mark in marks] if coloured else []
     cells = []
-    for one, colour in zip(tokens, [*colours, *[""] * len(tokens)], strict=False):
+    for one, colour in itertools.zip_longest(tokens, colours[: len(tokens)]):
         advantage = "" if one["advantage"] is None else f"{one['advantage']:+.2f}"
-        cells.append((one["token"], colour, advantage, ((one["policy"], "tie"), (one["shifted"], "first"))))
+        cells.append((one["token"], colour or "", advantage, ((one["policy"], "tie"), (one["shifted"], "first"))))
     heard = [] if coloured or not turn["heard"] else [Paragraph(turn["heard"], "soft")]
     return Box([Letters(cells), *heard])
 

@@ -20,6 +20,7 @@ from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.envs.worlds import make_world
 from motif_jax.episodes.playback import Track, begin, figures_of, write_tracks
 from motif_jax.files import read_json, read_lines, write_json, write_lines
+from motif_jax.pages.blocks import drawn
 from motif_jax.pages.figures import arranged, own_of
 from motif_jax.pages.players import read_players
 from motif_jax.rewards.preference import make_reward_model
@@ -110,7 +111,7 @@ def test_findings_are_printed_and_reported(workdir, capsys):
     skipped = {one["check"]: one["why"] for one in record["not_looked_at"]}
     assert skipped["triples"].startswith("0 triples of captions have two verdicts")
 
-    page = "".join(block for part in Run(workdir).sections() if part.stage == "audit" for block in part.blocks)
+    page = drawn([part.blocks for part in Run(workdir).sections() if part.stage == "audit"])
     assert "gets nowhere" in page
     assert "--config.policy.threshold_quantile" in page
     experiment.run(settings().to_dict(), workdir, ["audit"])

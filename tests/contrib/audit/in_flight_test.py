@@ -13,6 +13,7 @@ from motif_jax.contrib.audit.findings import Steps, percent
 from motif_jax.contrib.audit.flight import Episodes
 from motif_jax.contrib.audit.judge import audit_in_flight
 from motif_jax.files import read_lines
+from motif_jax.pages.blocks import drawn
 from motif_jax.rewards.online.store import NONE, News, Store
 from motif_jax.run import Run
 from motif_jax.stages import train_policy
@@ -89,7 +90,7 @@ def test_a_training_that_was_killed_and_goes_on_is_audited_as_if_it_was_not(tmp_
     assert audits[0][1]["episodes"] > 0
     row = rows_of(tmp_path / "straight")[-1]
     assert row["reward/online_audit_findings"] == len(audits[0][-1]["findings"])
-    page = "".join(block for part in Run(tmp_path / "straight").sections() for block in part.blocks)
+    page = drawn([part.blocks for part in Run(tmp_path / "straight").sections()])
     assert f"at 1,280 steps, over the last {audits[0][-1]['episodes']} episodes" in page
 
 

@@ -5,6 +5,7 @@ from conftest import get_config, refusal, viewed
 from report_workdir import write_policy
 
 from motif_jax.contrib.code_rewards.source import CODE
+from motif_jax.pages.blocks import drawn
 from motif_jax.rewards.registry import SourceChoice, parse_sources, shown_source
 from motif_jax.rewards.source import sources_from
 from motif_jax.stages import report, train_policy
@@ -34,9 +35,9 @@ def test_what_is_no_program_is_refused(sources, said, tmp_path):
 def test_the_title_says_that_a_program_paid(tmp_path):
     write_policy(tmp_path, get_config("quickstart.py", policy__sources="code:a/b/gold.reward"))
     report_training(tmp_path)
-    head = report.read_record(tmp_path).head
-    assert head.title == "An agent that likes what the program gold pays"
-    assert "by the program gold alone" in head.trained
+    facts = report.read_record(tmp_path).facts
+    assert facts.title == "An agent that likes what the program gold pays"
+    assert "by the program gold alone" in drawn(facts.lead)
 
 
 def test_replays_show_the_first_program_where_there_is_no_learnt_reward():

@@ -22,6 +22,7 @@ from motif_jax.files import read_json
 from motif_jax.language.config import make_config
 from motif_jax.language.hub import write_language_model
 from motif_jax.language.model import make_language_model
+from motif_jax.pages.blocks import drawn
 from motif_jax.rewards.source import Setting, make_sources
 from motif_jax.stages import train_policy
 from motif_jax.stages.evaluate import play
@@ -113,7 +114,7 @@ def test_a_constant_or_a_program_worse_than_a_coin_is_never_the_best(tmp_path, m
     assert not found["found"]
     assert not (folder / "best.reward").exists()
     assert "no reward was found: each program pays the same in every step, or agrees" in capsys.readouterr().out
-    assert "No reward was found" in "".join(job.blocks_of(found))
+    assert "No reward was found" in drawn(job.blocks_of(found))
     with pytest.raises(UserError, match=r"if it found no reward, write again in another --workdir, .*\.writer"):
         make_sources(training(tmp_path)[1])
     again = with_model(model(PROSE), proposals=2, revisions=0, steps=8_000)

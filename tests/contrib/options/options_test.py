@@ -8,6 +8,7 @@ from motif_jax import load_policy
 from motif_jax.contrib.options.treasure import ACTIONS, TreasureGame
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.files import read_json, read_lines
+from motif_jax.pages.blocks import drawn
 from motif_jax.pages.figures import label
 from motif_jax.policies.model import read_policy
 from motif_jax.replays.replay import load_replay
@@ -76,10 +77,10 @@ def test_a_run_is_the_same_twice_and_goes_on(whole, tmp_path):
 
 def test_the_page_tells_of_options(whole):
     report_training(whole)
-    head = read_record(whole).head
-    assert head.title == "An agent that chooses between stairs and gold"
-    assert "has the options stairs and gold, each with a reward of its own. It was trained for" in head.trained
-    section = "".join(block for one in Run(whole).sections() for block in one.blocks)
+    facts = read_record(whole).facts
+    assert facts.title == "An agent that chooses between stairs and gold"
+    assert "has the options stairs and gold, each with a reward of its own. It was trained for" in drawn(facts.lead)
+    section = drawn([one.blocks for one in Run(whole).sections()])
     assert "options stairs:20,gold:1 · controller game:0.1" in section
     assert "earns for controller" in section
 
