@@ -62,6 +62,7 @@ from motif_jax.system.errors import Limits
 from motif_jax.system.runs import PlannedRun
 
 FLAG = "--config.report.runs"
+EARLIER = "sections"  # directory of a workdir's sections, as HTML, up to version 0.2.0
 PARTS = {  # titles of sections in the order of the page, and the stages that are expected to write them
     "Watch it play": "evaluate", "Runs side by side": "", "Decoding with values": "", "Token by token": "",
     "Evaluation": "evaluate", "Training the agent": "train_policy", "The judge": "", "The reward": "train_reward",
@@ -121,6 +122,11 @@ def run(config: ReportConfig, workdir: Path) -> None:
         if not Run(path).facts():
             todo = "report yet: run --stage=collect first (--workdir)" if path == workdir else f"compare with ({FLAG})"
             raise UserError(f"there is nothing in {str(path)!r} to {todo}")
+        if (path / EARLIER).exists():
+            print_line(
+                f"report: {str(path / EARLIER)!r} is of an earlier version of motif_jax, so the page lacks the sections "
+                "of stages that have not run since"
+            )
     file = workdir / "report/index.html"
     write_whole(file, compose(config, workdir))
     print_line(f"report: {file}")

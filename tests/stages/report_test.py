@@ -158,6 +158,12 @@ def test_a_section_that_any_object_of_a_stage_adds_is_on_the_page(copy, stage):
     assert titles() == before
 
 
+def test_sections_of_an_earlier_version_are_said_to_be_missing(copy, capsys):
+    write_json(copy / "sections/collect.json", {"stage": "collect", "part": "", "sections": []})
+    make(copy)
+    assert "sections' is of an earlier version" in " ".join(capsys.readouterr().out.split())
+
+
 def test_hostile_text_is_escaped(tmp_path):
     write_workdir(tmp_path / "run", events=HOSTILE, cause=HOSTILE[1])
     write_json(tmp_path / "run/dataset/run.json", {"machine": HOSTILE[2]})
