@@ -1,10 +1,11 @@
 """ILQL in one file: recorded Wordle games -> a clone -> Q and V -> decoding with beta (Q - V) (arXiv 2206.11871).
 
-    python examples/ilql_loop.py                                                 # about two minutes on two cores
+    python examples/ilql_loop.py                                                 # some minutes on two cores
     python examples/ilql_loop.py --games=200 --clone=2 --values=2 --evaluate=8   # to see it run
 
-It prints the return of the recorded games, losses, and the mean return of new games for several beta. The recorded
-player repeats earlier guesses six times out of ten, and the clone (beta 0) imitates this; the values correct it.
+It prints the return of the recorded games, losses, and the mean return of new games for several beta: in one run, -3.27
+with beta 0 and -2.34 with beta 4. The recorded player repeats earlier guesses six times out of ten, and the clone
+(beta 0) imitates this; the values correct it.
 
 A state is all tokens so far, an action the next token of the agent. Q follows the reward and V of the next state, V a
 high expectile of Q over the recorded actions, and CQL's term keeps Q of other tokens low: `sum_terms` in
