@@ -40,7 +40,7 @@ def over_steps(metrics: Metrics) -> Metrics:
 
 def numbers(metrics: Metrics) -> dict[str, float]:
     """The metrics on the host, without their kinds."""
-    return {name: float(getattr(one, "value", one)) for name, one in metrics.items()}
+    return {name: float(one.value if isinstance(one, Minimum | Maximum) else one) for name, one in metrics.items()}
 
 
 def _reduced(metrics: Metrics, mean: Reduce, lowest: Reduce, highest: Reduce) -> Metrics:
