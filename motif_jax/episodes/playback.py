@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import itertools
 import random
 import tempfile
@@ -218,7 +219,7 @@ class Recorded:
 
     def save(self) -> None:
         for number, frames in self._frames.items():
-            write_whole(file_of(self._kept, number), lambda out, arrays=frames: np.savez(out, **arrays))
+            write_whole(file_of(self._kept, number), functools.partial(np.savez, **frames))
         self._frames.clear()
         for file in {*self._kept.glob("*")} - {file_of(self._kept, number) for number in self._wanted}:
             file.unlink()

@@ -124,8 +124,8 @@ def run(config: ReportConfig, workdir: Path) -> None:
             raise UserError(f"there is nothing in {str(path)!r} to {todo}")
         if (path / EARLIER).exists():
             print_line(
-                f"report: {str(path / EARLIER)!r} is of an earlier version of motif_jax, so the page lacks the sections "
-                "of stages that have not run since"
+                f"report: {str(path / EARLIER)!r} is of an earlier version of motif_jax, so the page lacks sections of "
+                "stages that have not run since"
             )
     file = workdir / "report/index.html"
     write_whole(file, compose(config, workdir))
