@@ -114,9 +114,9 @@ class OnlineReward(RewardSource):
     def advance(self, batch: Any, hosts: Any = None) -> None:
         """Takes the judge's answers, teaches the network, and plans what to ask next: the newest messages first."""
         self.captions.intern(self._new.pop())
-        for one in self._judge.answers():
-            if one.answer.yes is not None:
-                self.labels[one.item.number] = one.answer.yes
+        for item, answered in self._judge.answers():
+            if answered.answer.yes is not None:
+                self.labels[item.number] = answered.answer.yes
         unknown = [number for number in reversed(range(len(self.captions))) if number not in self.labels][:256]
         self._judge.plan([Item(number, 0, Question(self.captions.text(number))) for number in unknown], NO_LIMIT)
         if self.labels:

@@ -1,4 +1,5 @@
 import re
+from html import unescape
 
 import jax
 import numpy as np
@@ -104,7 +105,7 @@ def test_it_is_evaluated_in_variations_and_before_training(trained):
     assert names == {"bot", "policy-0", "policy-64", f"policy-0-{VARIATION}", f"policy-64-{VARIATION}"}
     played = [read_lines(trained / f"evaluate/{name}/episodes.jsonl") for name in names]
     assert len({tuple(sorted((row["episode"], row["bot_steps"]) for row in rows)) for rows in played}) == 1  # the same
-    page = (trained / "report/index.html").read_text()
+    page = unescape((trained / "report/index.html").read_text())
     assert "An agent that learnt by playing, from the game's own reward</h1>" in page
     assert "The agent was rewarded by the game alone and trained for <b>64</b> steps" in page
     assert "Variations of the games" in page
