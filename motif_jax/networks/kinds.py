@@ -153,7 +153,7 @@ def check_reads(network: str, specs: Mapping[str, ArraySpec], reads: Iterable[st
         if not is_own(network):
             kind_of(name, specs[name])
     needed = BY_SPECS[network].needs if network in BY_SPECS else frozenset()
-    if not needed <= {kind_of(name, specs[name]) for name in reads}:
+    if needed and not needed <= {kind_of(name, specs[name]) for name in reads}:
         kinds = " and ".join(f"a {kind}" for kind in sorted(needed))
         has = f"{world!r} lets a policy read {', '.join(reads)}"
         raise UserError(f"the network {network!r} reads {kinds}, but {has}: {fits_any}")
