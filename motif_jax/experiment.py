@@ -50,9 +50,7 @@ def check(config: Values, names: Iterable[str] | None, workdir: Path, made: Iter
         made = [*made, workdir, *stage.folders(view, workdir)]
     if (workdir / CONFIG).exists():
         read_record(workdir / CONFIG)  # which may have a different layout
-    for stage, view in jobs:
-        for folder in stage.folders(view, workdir):
-            check_same_experiment(stage, view, workdir, folder / CONFIG)
+    check_results(jobs, workdir)
     return jobs
 
 
@@ -72,6 +70,7 @@ def run(config: Values, workdir: Path, names: Iterable[str] | None) -> None:
     jobs = check(config, names, workdir)
     workdir.mkdir(parents=True, exist_ok=True)
     with Run(workdir).lock(stage.lock(view) for stage, view in jobs):
+        check_results(jobs, workdir)  # again, as another run may have ended in between
         for stage, view in jobs:
             with explained(workdir, stage.name, stage.limits):
                 if is_first_host(view):
@@ -99,6 +98,13 @@ def dry_run(config: Values, workdir: Path, names: Iterable[str] | None, made: It
             print_line(f"{stage.name}: begun in {str(workdir)!r}, would go on")
         else:
             print_line(f"{stage.name}: would run")
+
+
+def check_results(jobs: Iterable[Job], workdir: Path) -> None:
+    """Raises UserError if results in the workdir are of another experiment."""
+    for stage, view in jobs:
+        for folder in stage.folders(view, workdir):
+            check_same_experiment(stage, view, workdir, folder / CONFIG)
 
 
 def check_same_experiment(stage: Stage[Any], view: Any, workdir: Path, record: Path) -> None:

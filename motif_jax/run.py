@@ -25,6 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote
 
 from motif_jax import files
 from motif_jax.config.renamed import current_values
@@ -213,7 +214,7 @@ class StageRun:
         """
         if not self.writes:
             return
-        name = files.short_name(title.replace("/", "-"), LONGEST)
+        name = files.short_name(quote(title, safe=" "), LONGEST)
         file = self.workdir / SECTIONS / self._told(part) / f"{name}.json"
         if blocks:
             files.write_whole(file, files.json_line(to_data(Section(self.name, part, title, after, blocks))).encode())
@@ -228,7 +229,7 @@ class StageRun:
             files.write_json(file, {"stage": self.name, "part": part, "facts": said})
 
     def _told(self, part: str) -> str:
-        return files.short_name(f"{self.name}-{part}" if part else self.name, LONGEST)
+        return files.short_name(quote(f"{self.name}-{part}" if part else self.name, safe=" "), LONGEST)
 
 
 def from_plain(kind: Any, tree: Any) -> Any:

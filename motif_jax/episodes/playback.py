@@ -153,7 +153,10 @@ class PlayedAgain:
         """Of the episodes so far, only these may be asked for with `replay`."""
 
     def save(self) -> None:
-        """Called once the rows and tracks of all episodes so far are on disk."""
+        """Called before the rows and tracks of all episodes so far are written."""
+
+    def remove_others(self) -> None:
+        """Called once they are on disk: the episodes that are not to be kept are not needed any more."""
 
     def replay(self, row: Row, track: Track, metadata: Mapping[str, Any]) -> Replay | str:
         """An episode with every frame, and with further `metadata`; or why there is none: the episode "has ..."."""
@@ -204,6 +207,7 @@ class Recorded:
         if times.sum() != len(actions):  # it is from an earlier attempt at this episode, whose worker died
             return UNKNOWN
         file.unlink()
+        file_of(self._kept, info.episode).unlink(missing_ok=True)  # of an attempt before a kill
         if arrays:  # the frames, unless they were too many
             self._frames[info.episode] = arrays
         texts = [row.tobytes().rstrip(b"\0") for row in captions.reshape(-1, WIDTH)]
@@ -221,6 +225,8 @@ class Recorded:
         for number, frames in self._frames.items():
             write_whole(file_of(self._kept, number), functools.partial(np.savez, **frames))
         self._frames.clear()
+
+    def remove_others(self) -> None:
         for file in {*self._kept.glob("*")} - {file_of(self._kept, number) for number in self._wanted}:
             file.unlink()
 

@@ -167,6 +167,8 @@ class Block:
     """A part of a page, or of a text on it: a frozen dataclass of numbers, texts, tuples and other blocks."""
 
     def __init_subclass__(cls) -> None:
+        if cls.__name__ in KINDS:
+            raise TypeError(f"there is another block with the name {cls.__name__!r}")
         KINDS[cls.__name__] = cls
 
     def __post_init__(self) -> None:
@@ -202,11 +204,13 @@ def to_data(value: Any) -> Any:
 
 
 def from_data(data: Any) -> Any:
-    """The value that `to_data` turned into JSON."""
+    """The value that `to_data` turned into JSON; in place of a block that is not known here, a line says so."""
     if isinstance(data, dict):
-        kind = KINDS.get(data.get("is", ""))
-        values = {name: from_data(one) for name, one in data.items() if not kind or name != "is"}
-        return kind(**values) if kind else values
+        values = {name: from_data(one) for name, one in data.items() if name != "is"}
+        if "is" not in data:
+            return values
+        kind = KINDS.get(data["is"])
+        return kind(**values) if kind else Paragraph(f"{data['is']}: a block of a plugin that is missing", "absent")
     return tuple(map(from_data, data)) if isinstance(data, list) else data
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +41,9 @@ def read_results(workdir: Path) -> dict[str, dict[str, Any]]:
     results = {}
     for file in sorted(workdir.glob(f"evaluate/*/{SUMMARY}")):
         with contextlib.suppress(FileNotFoundError):  # a stage at work has just removed it
-            results[file.parent.name] = with_statistics(read_json(file), read_lines(file.with_name(EPISODES)))
+            episodes = file.with_name(EPISODES)
+            versions = file.stat().st_mtime_ns, episodes.stat().st_mtime_ns if episodes.exists() else 0
+            results[file.parent.name] = _read(file, *versions)
     return results
 
 
@@ -49,6 +52,12 @@ def with_statistics(about: dict[str, Any], rows: Iterable[Row]) -> dict[str, Any
     if "figures" in about:  # of version 0.2.0 and before, whose summaries had them
         return about
     return about | statistics_of(about, [row for row in rows if row["episode"] < about["episodes"]])
+
+
+@functools.lru_cache(maxsize=256)
+def _read(file: Path, *versions: int) -> dict[str, Any]:
+    """A summary with the statistics of its episodes; `versions` tell whether the files have changed since."""
+    return with_statistics(read_json(file), read_lines(file.with_name(EPISODES)))
 
 
 def keys_of(figures: Iterable[str]) -> dict[str, str]:

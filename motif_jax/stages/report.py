@@ -119,14 +119,14 @@ def is_complete(config: ReportConfig, workdir: Path) -> bool:
 def run(config: ReportConfig, workdir: Path) -> None:
     """Writes the page to `workdir/report`."""
     for path in (workdir, *other_runs(config)):
-        if not Run(path).facts():
-            todo = "report yet: run --stage=collect first (--workdir)" if path == workdir else f"compare with ({FLAG})"
-            raise UserError(f"there is nothing in {str(path)!r} to {todo}")
         if (path / EARLIER).exists():
             print_line(
                 f"report: {str(path / EARLIER)!r} is of an earlier version of motif_jax, so the page lacks sections of "
                 "stages that have not run since"
             )
+        if not Run(path).facts():
+            todo = "report yet: run --stage=collect first (--workdir)" if path == workdir else f"compare with ({FLAG})"
+            raise UserError(f"there is nothing in {str(path)!r} to {todo}")
     file = workdir / "report/index.html"
     write_whole(file, compose(config, workdir))
     print_line(f"report: {file}")

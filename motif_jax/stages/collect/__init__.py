@@ -214,8 +214,10 @@ def check(config: CollectConfig, workdir: Path) -> list[Need]:
         raise UserError(f"transcripts are recorded, not taken from a dataset: give one ({FLAG}, {TRANSCRIPTS_FLAG})")
     if section.dataset and section.policies:
         raise UserError(f"a dataset is used as it is, and no policies play: give one ({FLAG}, {POLICIES_FLAG})")
+    is_made = (workdir / DATASET / "dataset.json").is_file()  # perhaps not reported, as by an earlier version
     if section.dataset:
-        return [Need(lambda: PairDataset(section.dataset, section.follow_links), Path(section.dataset))]
+        need = Need(lambda: PairDataset(section.dataset, section.follow_links), Path(section.dataset))
+        return [] if is_made else [need]
     world = check_world(config.env)
     if section.transcripts:
         check_transcripts(section, world)
@@ -228,6 +230,8 @@ def check(config: CollectConfig, workdir: Path) -> list[Need]:
         parse_scripted(section.collector, world)
     if not (section.transcripts and isinstance(world, TextWorld)):  # which this process plays
         find_pools(config).check(waits=False)
+    if is_made and not section.transcripts:
+        return []
     return [Need(functools.partial(find, [choice], POLICIES_FLAG), Path(choice.path)) for choice in choices]
 
 
@@ -283,7 +287,8 @@ def collect_pairs(config: CollectConfig, target: Path) -> None:
     made |= {"keep_empty": section.keep_empty, "versions": {"motif_jax": motif_jax.__version__} | versions}
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     steps, seconds = writer.progress["steps"], writer.progress["seconds"]
-    ran = {"seconds": round(seconds, 1), "steps_per_s": round(steps / seconds), "num_workers": section.num_workers}
+    rate = round(steps / max(seconds, 1e-9))
+    ran = {"seconds": round(seconds, 1), "steps_per_s": rate, "num_workers": section.num_workers}
     ran |= {"machine": machine} | losses
     if mixture:
         made["policies"], ran["groups_of_policies"] = mixture.metadata(), mixture.counts

@@ -220,7 +220,8 @@ def is_evaluated(config: EvaluateConfig, workdir: Path, contender: Contender) ->
     summary = read_json(workdir / "evaluate" / contender.name / SUMMARY) or {}
     wanted = {"path": contender.path, "episodes": config.evaluate.episodes, "chosen": config.evaluate.replays}
     wanted["stamp"] = stamp(config, workdir, contender)
-    return all(summary.get(name) == value for name, value in wanted.items())
+    has_episodes = (workdir / "evaluate" / contender.name / EPISODES).is_file()
+    return has_episodes and all(summary.get(name) == value for name, value in wanted.items())
 
 
 def stamp(config: EvaluateConfig, workdir: Path, contender: Contender) -> dict[str, Any]:

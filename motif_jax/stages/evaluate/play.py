@@ -54,7 +54,7 @@ from motif_jax.policies.decoding import PRETRAINED, SCORE, Decoding, describe_un
 from motif_jax.policies.language_policy import make_language_policy
 from motif_jax.policies.model import Model, PolicyPlayer, probabilities, read_policy
 from motif_jax.policies.writing import Probabilities, ValueWriter, WritingPlayer, read_values
-from motif_jax.replays.replay import save_replay
+from motif_jax.replays.replay import load_replay, save_replay
 from motif_jax.rewards.learnt_source import NO_REWARD, LearntSource, load_reward, make_mix
 from motif_jax.rewards.registry import LEARNT, LEARNT_KIND, shown_source
 from motif_jax.rewards.source import RewardSources, Weighted, trusted_classes
@@ -208,26 +208,33 @@ class Evaluation:
             )
 
     def save(self) -> None:
-        if self.rows:
-            write_tracks(self.stage.path / TRACKS, self.tracks)  # first: each line has its steps
+        if self.rows:  # at a kill, each line has its steps, and the lines on disk choose among the recordings there
+            self.frames.save()
+            write_tracks(self.stage.path / TRACKS, self.tracks)
             write_lines(self.stage.path / EPISODES, [row for _, row in sorted(self.rows.items())])
-            self.frames.save()  # not before the rows are on disk, in case the run is killed
+            self.frames.remove_others()
 
     def replays(self) -> dict[str, int]:
         """The episode of each word whose replay can be made, and is; removes all other replays."""
         kept = evaluate.choose(self.config, self.counted)
-        for file in (self.stage.path / "replays").glob("episode-*.npz"):
-            file.unlink()
         for number in sorted(set(kept.values())):
+            file, row = file_of(self.stage.path, number), self.rows[number]
             metadata = evaluate.replay_metadata(
                 self.config, self.metadata, [word for word, episode in kept.items() if episode == number]
             )
-            replay = self.frames.replay(self.rows[number], self.tracks[number], metadata)
+            replay = self.frames.replay(row, self.tracks[number], metadata)
+            if isinstance(replay, str) and file.is_file():  # of version 0.2.0, which kept no recordings
+                before = load_replay(file, evaluate.REPLAYS_FLAG)
+                if before.metadata["figures"] == row:
+                    replay = before._replace(metadata=before.metadata | metadata)
             if isinstance(replay, str):
                 print_line(f"evaluate: no replay of episode {number}: it {replay}")
                 kept = {word: episode for word, episode in kept.items() if episode != number}
             else:
-                save_replay(file_of(self.stage.path, number), replay)
+                save_replay(file, replay)
+        shown = {file_of(self.stage.path, number) for number in kept.values()}
+        for file in {*(self.stage.path / "replays").glob("episode-*.npz")} - shown:
+            file.unlink()
         return kept
 
     def summarise(self) -> dict[str, Any]:

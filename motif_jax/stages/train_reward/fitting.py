@@ -454,7 +454,9 @@ def _report(stage: StageRun, summary: Mapping[str, Any], dataset: PairDataset, l
         facts = said.get(("annotate", name), Facts())
         if facts.judge is None:
             bar = label_bar(count(dataset.preference(name)))
-            elsewhere += [Heading(name), Paragraph("These labels were made elsewhere.", "soft"), bar]
+            ours = annotation_folder(dataset.path, name).exists()
+            who = "These labels were made by an earlier version." if ours else "These labels were made elsewhere."
+            elsewhere += [Heading(name), Paragraph(who, "soft"), bar]
         judges.append(facts.judge or Judge((f"the annotation {name}",), pairs=len(dataset)))
         goals += [facts.goal] if facts.goal else []
     stage.section(PREFERENCES, *elsewhere)
