@@ -96,6 +96,16 @@ def test_a_training_is_complete_if_its_last_file_is_there_and_covers_what_is_ask
     assert not said(config, tmp_path, [stage])[stage].startswith("complete")
 
 
+@pytest.mark.parametrize("source", ["dataset", "policies"])
+def test_a_dataset_that_is_there_needs_nothing_from_outside(source, tmp_path):
+    """As in a workdir of 0.2.0, whose dataset was made, and whose sections of the report are not read."""
+    write_dataset(tmp_path / "dataset", random_pairs(2))
+    write_json(tmp_path / "dataset/dataset.json", {})
+    config = get_config("quickstart.py")
+    config.update_from_flattened_dict({f"collect.{source}": str(tmp_path / "gone"), "annotate.goal": "gold"})
+    assert said(config, tmp_path, ["collect", "annotate"])["annotate"] == "would run"
+
+
 @pytest.mark.parametrize("file", ["quickstart.py", "motif.py"])
 def test_a_workdir_keeps_the_batch_that_was_chosen_for_another_machine(launch_here, tmp_path, file):
     config = get_config(file, "toy,gpu")

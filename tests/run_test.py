@@ -130,11 +130,15 @@ def test_sections_replace_the_earlier_ones_of_their_stage_part_and_title(tmp_pat
             stage.report()
     with run.stage("train_language", "language") as stage:
         stage.section("Values", Paragraph("i"))
-    for part in ("a", "b", "c" * 250):  # as long as a name of an annotation may be
+    parts = ("a", "a/b", "b", "c" * 250)  # as long as a name of an annotation may be
+    for part in parts:
         with run.stage("annotate", "annotations/a") as stage:
             stage.section("Labels / all", Paragraph(part), part=part)
+            stage.section("Labels - all", Paragraph("other"), part=part)
+            stage.report(part=part)
     told = [(one.part, *one.blocks) for one in run.sections() if one.title == "Labels / all"]
-    assert told == [(part, Paragraph(part)) for part in ("a", "b", "c" * 250)]
+    assert sorted(told) == [(part, Paragraph(part)) for part in parts]
+    assert len(run.facts()) == len(parts) + 1
     others = [one for one in run.sections() if not one.part]
     assert sorted((one.stage, one.title, *(block.of for block in one.blocks)) for one in others) == [
         ("train_language", "Values", "i"), ("train_values", "More", "b"), ("train_values", "Values", "2"),

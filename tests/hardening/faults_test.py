@@ -205,7 +205,7 @@ TRAINING = {
     "batch_size": 64, "warmup_steps": 0, "tensorboard": False, "train_for_env_steps": 1920, "save_every_steps": 384,
     "log_every_s": 0.001, "synchronous": True, "save_every_s": 3600.0,
 }  # fmt: skip
-OF_TIME = {"seconds", "steps_per_s", "elapsed_s"}
+OF_TIME = {"seconds", "steps_per_s", "updates_per_s", "elapsed_s"}
 
 
 def trained(workdir: Path) -> list[str]:

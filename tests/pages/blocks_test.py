@@ -11,7 +11,7 @@ import pytest
 
 import motif_jax
 from motif_jax.pages import blocks, charts
-from motif_jax.pages.blocks import Block, Interval, Paragraph, Span, Table, cell, from_data, noted, to_data
+from motif_jax.pages.blocks import Block, Interval, Paragraph, Span, Table, cell, drawn, from_data, noted, to_data
 from motif_jax.pages.charts import Band, Level
 
 pytestmark = pytest.mark.quick
@@ -43,6 +43,13 @@ def test_a_block_comes_back_from_json(block):
     read = from_data(json.loads(json.dumps(to_data(block), allow_nan=False)))
     assert read == block
     assert read.html() == block.html()
+
+
+def test_a_block_that_is_not_known_leaves_a_line():
+    block = from_data({"is": "OfAPlugin", "texts": ["a", {"is": "Paragraph", "of": "b"}]})
+    assert drawn(block) == '<p class="absent">OfAPlugin: a block of a plugin that is missing</p>'
+    with pytest.raises(TypeError, match="another block with the name 'Paragraph'"):
+        type("Paragraph", (Block,), {})
 
 
 def test_only_pages_write_html():

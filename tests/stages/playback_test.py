@@ -1,5 +1,6 @@
 import fcntl
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -209,6 +210,25 @@ def test_recordings_outlive_an_evaluation_that_is_stopped(tmp_path, monkeypatch)
         assert replay.metadata["figures"] == rows[number]
         assert replay.reward.sum(dtype=np.float64) == pytest.approx(rows[number]["episode_return"], abs=1e-4)
     assert {file.name for file in recordings.iterdir()} == {f"episode-{number}.npz" for number in kept.values()}
+
+    # Version 0.2.0 kept replays alone: those of the same episodes stay.
+    shutil.rmtree(recordings)
+    (folder / "summary.json").unlink()
+    before = {number: load_replay(file_of(folder, number), "flag").reward for number in kept.values()}
+    run_stage(evaluate, config, tmp_path)
+    assert read_json(folder / "summary.json")["replays"] == kept
+    for number, reward in before.items():
+        assert (load_replay(file_of(folder, number), "flag").reward == reward).all()
+
+
+def test_a_recording_is_on_disk_before_the_line_of_its_episode(tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(policy_play, "write_lines", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run_stage(evaluate, settings("faulty_games:Restless", replays="best,worst"), tmp_path)
+    assert len([*(tmp_path / "evaluate/random/recordings").iterdir()]) == 2
 
 
 @pytest.mark.quick
