@@ -142,7 +142,7 @@ def test_an_interrupted_audit_resumes_with_its_answers(workdir):
 class Coin(Prompted):
     """Rates each message by a coin, or always good ones higher."""
 
-    model, rng = "coin", np.random.default_rng(0)
+    model, weights, rng = "coin", "", np.random.default_rng(0)
 
     def _open(self):
         return self

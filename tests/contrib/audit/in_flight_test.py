@@ -7,6 +7,7 @@ from conftest import interrupt, run_stage
 from online_test import settings
 from train_policy_test import rows_of
 
+from motif_jax.actors.acting import RolloutBatch
 from motif_jax.captions import encode
 from motif_jax.contrib.audit import flight
 from motif_jax.contrib.audit.findings import Steps, percent
@@ -33,7 +34,7 @@ def batches(rng, count: int):
             fresh[full.group] = ended[-1, columns]
         caption = np.where(rng.random(ended.shape) < 0.3, rng.integers(9, size=ended.shape), -1)
         pay = np.where(caption >= 0, rng.random(ended.shape), 0).astype(np.float32)
-        yield SimpleNamespace(arrays=SimpleNamespace(first=first, ended=ended), fulls=fulls), caption, pay
+        yield RolloutBatch(SimpleNamespace(first=first, ended=ended), fulls, [], ended.size), caption, pay
 
 
 @pytest.mark.quick

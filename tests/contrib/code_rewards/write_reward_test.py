@@ -280,7 +280,7 @@ def test_the_results_of_a_short_training_reach_the_writer_also_after_a_kill(tmp_
     config = with_trainings(server, proposals=1, revisions=2, steps=2_000)
     config.evaluate.update({"num_workers": 0, "games_per_worker": 8})
     with monkeypatch.context() as patched:
-        patched.setattr(play.Evaluation, "run", lambda *_: interrupt())
+        patched.setattr(play.Evaluation, "play", lambda *_: interrupt())
         with pytest.raises(KeyboardInterrupt):
             run(config, tmp_path)
     trained = tmp_path / "write_reward/round-0/training-0"
