@@ -11,6 +11,7 @@ from linear_policy import BASE, assert_near, assert_same, initial, make_rollouts
 from motif_jax.devices import mesh as meshes
 from motif_jax.devices.checkpoints import Checkpoints
 from motif_jax.devices.parameters import leaves_by_path, rebuild
+from motif_jax.learner.metrics import numbers
 from motif_jax.learner.update import LearnerState, make_policy_update
 from motif_jax.structs import UserError
 
@@ -40,7 +41,7 @@ def learn(sizes, rules=(), state=None, updates=2):
     for _ in range(updates):
         state, metrics = update(state, (), rollouts)
     assert jax.tree.map(lambda leaf: leaf.sharding, state) == before  # so nothing is compiled or moved anew
-    return state, {name: float(value) for name, value in metrics.items()}
+    return state, numbers(metrics)
 
 
 def cut_leaves(state):

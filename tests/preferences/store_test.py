@@ -159,7 +159,7 @@ def test_a_killed_run_that_had_finished_its_dataset_leaves_no_pieces(tmp_path):
     run_stage(collect, config, tmp_path)
     whole = sorted((tmp_path / "dataset").rglob("*"))
     (tmp_path / "dataset.pieces").mkdir()
-    (tmp_path / "sections/collect.json").unlink()  # it was killed before both were done
+    (tmp_path / "parts/collect.json").unlink()  # it was killed before both were done
     run_stage(collect, config, tmp_path)
     assert is_complete(collect, config, tmp_path)
     assert sorted((tmp_path / "dataset").rglob("*")) == whole
