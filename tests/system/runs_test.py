@@ -93,7 +93,7 @@ def test_a_signal_ends_all_runs(tmp_path):
     command = (*TOY[:-2], "--config.seeds=2", "--config.seeds_at_once=2", f"--workdir={tmp_path}")
     command += ("--config.collect.num_pairs=3000000", "--stage=collect")
     process = subprocess.Popen([sys.executable, "-m", "motif_jax.launch", *command], cwd=ROOT, stderr=subprocess.PIPE)
-    while not all((tmp_path / f"seed-{seed}" / "dataset.partial").is_dir() for seed in (0, 1)):
+    while not all((tmp_path / f"seed-{seed}" / "dataset.pieces").is_dir() for seed in (0, 1)):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
