@@ -78,7 +78,8 @@ def better(figure: str, figures: Iterable[str], own: Meanings) -> str:
     """
     if figure == "steps":
         return "lower" if "success" in figures else ""
-    return "higher" if figure.startswith("success_") else meaning_of(figure, own).better  # of a family of missions
+    of_family = "higher" if figure.startswith("success_") else ""  # of missions
+    return meaning_of(figure, own).better or of_family
 
 
 def in_place_of_return(figures: Iterable[str], own: Meanings) -> str:

@@ -14,7 +14,7 @@ from motif_jax.contrib.comments.world import make_scorer, words_of
 from motif_jax.envs.world import SeedStream, game_seed
 from motif_jax.envs.worlds import check_world, make_world
 from motif_jax.pages import figures
-from motif_jax.structs import EndStatus, UserError
+from motif_jax.structs import EndStatus, Meaning, UserError
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("few_tries")]
 
@@ -104,6 +104,9 @@ def test_the_world_says_what_its_figure_means():
     made = world()
     assert figures.better("score", made.figures, made.meanings) == "higher"
     assert figures.better("score", made.figures, ()) == ""  # of a world that says nothing
+    assert figures.better("success_rate_of_foes", made.figures, ()) == "higher"
+    lower = Meaning("success_rate_of_foes", better="lower")
+    assert figures.better("success_rate_of_foes", made.figures, [lower]) == "lower"
     assert figures.in_place_of_return(["score"], made.meanings) == "score"
     assert figures.words("score", made.meanings) == ("score", "")
     assert ("episode/score", "Score", "") in figures.curves_of(["episode/score"], made.meanings)
