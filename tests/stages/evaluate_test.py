@@ -3,7 +3,7 @@ import shutil
 import numpy as np
 import pytest
 from conftest import get_config, is_complete, run_stage, viewed
-from toy_policies import TASK, policies
+from toy_policies import TASK, policies, stopped_after
 
 from motif_jax.envs.nethack.game import FIGURES
 from motif_jax.files import read_json, write_json, write_lines
@@ -86,19 +86,8 @@ def test_all_have_the_same_games_and_short_ones_are_not_favoured(played, tmp_pat
 @pytest.mark.journey
 def test_what_was_played_is_not_played_again(played, tmp_path, monkeypatch, capsys):
     whole, summary = played
-    ended = []
-
-    def as_row(info, *more, real=policy_play.as_row):
-        if len(ended) == 15:
-            raise KeyboardInterrupt
-        ended.append(info.episode)
-        return real(info, *more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(policy_play, "as_row", as_row)
-        patched.setattr(policy_play, "KEEP_EVERY_S", -1.0)
-        with pytest.raises(KeyboardInterrupt):
-            run(tmp_path, "random", num_workers=1)
+    with stopped_after(15, monkeypatch):
+        run(tmp_path, "random", num_workers=1)
     assert not is_complete(evaluate, settings("random"), tmp_path)
     rows, resumed = run(tmp_path, "random")
     assert "episodes of random were played before" in capsys.readouterr().out

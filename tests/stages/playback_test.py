@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from conftest import ROOT, get_config, run_stage, viewed
 from real_replay import play
+from toy_policies import stopped_after
 
 from motif_jax.captions import decode
 from motif_jax.envs.nethack.observations import Observer
@@ -181,20 +182,11 @@ def test_a_game_that_can_exist_once_in_a_process_has_replays(tmp_path):
 
 def test_recordings_outlive_an_evaluation_that_is_stopped(tmp_path, monkeypatch):
     """Episodes that were played stay as they are, and the replays of the whole show what was played."""
-    config, ended = settings("faulty_games:Restless", replays="best,worst,longest,3"), []
+    config = settings("faulty_games:Restless", replays="best,worst,longest,3")
     folder, recordings = tmp_path / "evaluate/random", tmp_path / "evaluate/random/recordings"
 
-    def as_row(info, *more, real=policy_play.as_row):
-        if len(ended) == 8:
-            raise KeyboardInterrupt
-        ended.append(info.episode)
-        return real(info, *more)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(policy_play, "as_row", as_row)
-        patched.setattr(policy_play, "KEEP_EVERY_S", -1.0)
-        with pytest.raises(KeyboardInterrupt):
-            run_stage(evaluate, config, tmp_path)
+    with stopped_after(8, monkeypatch) as ended:
+        run_stage(evaluate, config, tmp_path)
     before = evaluate.read_rows(folder / "episodes.jsonl")
     assert sorted(ended) == [row["episode"] for row in before]
     chosen = evaluate.choose(viewed(config, "evaluate"), {row["episode"]: row for row in before})

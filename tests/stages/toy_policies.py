@@ -1,10 +1,13 @@
 """Policies of a toy game, made once for all tests that play them: a trained one, and two that know nothing."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 from conftest import get_config, made_once, run_stage
 
 from motif_jax.captions import encode
@@ -14,6 +17,7 @@ from motif_jax.policies import model as policy_setup
 from motif_jax.rewards.preference import make_reward_model, make_value
 from motif_jax.rewards.statistics import summarise_values
 from motif_jax.stages import train_policy
+from motif_jax.stages.evaluate import play
 
 TASK = "faulty_games:StairsInTheEast"
 TRAINING = {
@@ -67,3 +71,21 @@ def write_reward(directory: Path) -> float:
     checkpoints.save(1, {"train": {"params": params}, "captions": captions, "counts": counts}, metadata, 0.0)
     checkpoints.close()
     return float(statistics.normalise(raw)[0])
+
+
+@contextlib.contextmanager
+def stopped_after(episodes: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """An evaluation inside is stopped after so many episodes, each of which is saved; gives their numbers."""
+    ended: list[int] = []
+
+    def as_row(info, *more, real=play.as_row):
+        if len(ended) == episodes:
+            raise KeyboardInterrupt
+        ended.append(info.episode)
+        return real(info, *more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(play, "as_row", as_row)
+        patched.setattr(play, "KEEP_EVERY_S", -1.0)
+        with pytest.raises(KeyboardInterrupt):
+            yield ended
